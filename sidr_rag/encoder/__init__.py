@@ -1,0 +1,6 @@
+"""Text to V_theta: the encoders of queries and passages."""
+
+from sidr_rag.encoder.config import ModelConfig
+from sidr_rag.encoder.encoder import Encoder, load_encoder
+
+__all__ = ["Encoder", "ModelConfig", "load_encoder"]

@@ -1,0 +1,136 @@
+"""Which code runs a model, and its loading at first use.
+
+The rule for `backend="auto"`: with CUDA, torch encodes both sides. On CPU, NumPy encodes queries, so that a process
+answers without waiting for torch to be imported; torch encodes passages where it is installed, else NumPy does.
+Architectures other than BERT are run by transformers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.encoder.checkpoint import Weights, load_weights
+from sidr_rag.encoder.config import ModelConfig, Side
+from sidr_rag.encoder.settings import check_choice
+from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraError
+
+Backend = Literal["auto", "numpy", "torch"]
+DType = Literal["auto", "float32", "bfloat16"]
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+
+
+class Backbone(Protocol):
+    """Token ids to pooled vocabulary logits; safe to share between threads."""
+
+    batch_tokens: int
+
+    def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """f32[len(sequences), dim]; sequences carry their first and last special token."""
+        ...
+
+
+class Backbones:
+    """The two sides' encoders of one model, each built when first asked for.
+
+    Args:
+        folder: the model folder.
+        config: its configuration.
+        token_ids: i32[dim], the token id of every dimension.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        dtype: "auto" (bfloat16 where torch and the processor multiply it), "float32" or "bfloat16"; NumPy is float32.
+        backend: "auto" (see the module), "numpy" or "torch".
+
+    Raises:
+        InvalidInputError: if an argument is none of these, or the model cannot run on that backend.
+        MissingExtraError: if the arguments or the model call for torch and it is absent.
+    """
+
+    def __init__(
+        self, folder: Path, config: ModelConfig, token_ids: NDArray[np.int32], *, device: str, dtype: str, backend: str
+    ) -> None:
+        check_choice("backend", backend, get_args(Backend))
+        check_choice("dtype", dtype, get_args(DType))
+        if not isinstance(device, str):
+            raise InvalidTypeError(
+                f"device has type {type(device).__name__}; expected a string such as 'cpu' or 'cuda:0'"
+            )
+        if not _DEVICE.fullmatch(device):
+            raise InvalidInputError(f"device is {device!r}; expected 'auto', 'cpu', 'cuda' or 'cuda:N'")
+        if backend == "numpy" and device.startswith("cuda"):
+            raise InvalidInputError(f"backend 'numpy' runs on the CPU, but device is {device!r}; use backend='torch'")
+        if backend == "numpy" and not config.native:
+            raise InvalidInputError(f"backend 'numpy' cannot run a {config.architecture!r} model; use backend='torch'")
+        self._torch = importlib.util.find_spec("torch") is not None
+        if not self._torch and (backend == "torch" or device.startswith("cuda") or not config.native):
+            raise MissingExtraError("torch", "torch", f"the model {config.name!r} with backend={backend!r}")
+        self._folder = folder
+        self._config = config
+        self._token_ids = token_ids
+        self._device = device
+        self._dtype = dtype
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._built: dict[tuple[str, str], Backbone] = {}
+        self._weights: dict[str, Weights] = {}
+
+    def choice(self, side: Side) -> Literal["numpy", "torch"]:
+        """The backend that encodes this side."""
+        if self._backend == "numpy":
+            return "numpy"
+        if self._backend == "torch" or not self._config.native or self._cuda():
+            return "torch"
+        return "torch" if side == "passage" and self._torch else "numpy"
+
+    def get(self, side: Side) -> Backbone:
+        """The encoder of this side, loaded by the first call; other threads wait for it."""
+        backend = self.choice(side)
+        key = (backend, self._weight_key(side))
+        with self._lock:
+            if key not in self._built:
+                self._built[key] = self._build(backend, side)
+            return self._built[key]
+
+    def _weight_key(self, side: Side) -> str:
+        return "shared" if self._config.shared_encoder else side
+
+    def _build(self, backend: str, side: Side) -> Backbone:
+        if backend == "numpy":
+            from sidr_rag.encoder.numpy_bert import NumpyBert
+
+            return NumpyBert(self._side_weights(side), self._config, self._token_ids)
+        from sidr_rag.encoder.torch_bert import TorchBert, torch_device
+
+        device = torch_device(self._device)
+        if not self._config.native:
+            from sidr_rag.encoder.transformers_mlm import TransformersMlm
+
+            return TransformersMlm(self._folder, self._token_ids, device, self._dtype)
+        return TorchBert(self._side_weights(side), self._config, self._token_ids, device, self._dtype)
+
+    def _side_weights(self, side: Side) -> Weights:
+        """Kept, so that both backends share one copy in memory."""
+        key = self._weight_key(side)
+        if key not in self._weights:
+            self._weights[key] = load_weights(self._folder, self._config, side)
+        return self._weights[key]
+
+    def _cuda(self) -> bool:
+        if self._device != "auto":
+            return self._device.startswith("cuda")
+        # Asking torch costs its import, so it is asked only where a driver is, or where it is imported already.
+        if "torch" not in sys.modules and not (self._torch and any(driver.exists() for driver in _GPU_DRIVERS)):
+            return False
+        import torch
+
+        return torch.cuda.is_available()

@@ -1,0 +1,250 @@
+"""Text to V_theta: tokenizer, backbone and sparsification, tied together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.encoder.backbones import Backbones
+from sidr_rag.encoder.checkpoint import checkpoint_digest
+from sidr_rag.encoder.config import ModelConfig, Side
+from sidr_rag.encoder.config_layouts import load_config
+from sidr_rag.encoder.model_tokenizer import load_tokenizer, special_token_ids
+from sidr_rag.encoder.resolve import DEFAULT_FOLDER, DEFAULT_MODEL, resolve_model
+from sidr_rag.encoder.settings import (
+    SPECIAL_TOKENS,
+    EncoderSettings,
+    check_choice,
+    check_texts,
+    checked_count,
+    overridden,
+)
+from sidr_rag.encoder.sparsify import (
+    REPRESENTATIONS,
+    SPARSIFICATIONS,
+    Representation,
+    Row,
+    Sparsification,
+    bag_row,
+    sparse_row,
+)
+from sidr_rag.encoder.windows import chunks, length_batches, windows
+from sidr_rag.types import SparseVectors
+
+if TYPE_CHECKING:
+    from sidr_rag.text.tokenizer import BagTokenizer
+
+_TEXTS_AT_ONCE = 256
+_SEQUENCES_AT_ONCE = 256
+
+
+def load_encoder(
+    model: str | Path = DEFAULT_MODEL,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    normalization: str = "nfkc",
+    sparsify: str = "union",
+    max_length: int | None = None,
+    truncate: bool = False,
+    backend: str = "auto",
+    activation: str | None = None,
+) -> Encoder:
+    """An encoder; its configuration and tokenizer are read now, its weights by the first call that needs them.
+
+    Args:
+        model: "default" (bundled; never any network), a model folder, or a Hugging Face hub name (needs `[torch]`).
+        device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        dtype: "auto" (bfloat16 in torch where the processor multiplies it), "float32" or "bfloat16".
+        normalization: "nfkc", or "none" to give the tokenizer the text as it is.
+        sparsify: "union" (top k and the text's own tokens), "topk" (the paper's S_topk) or "own".
+        max_length: tokens read at once, [CLS] and [SEP] included; the model's own lengths by default.
+        truncate: cut longer texts at `max_length`, with a warning, instead of reading them in windows.
+        backend: "auto", "numpy" or "torch"; see `backbones`.
+        activation: "elu1p" or "log1p_relu", where the checkpoint's own cannot be known; None takes the checkpoint's.
+
+    Raises:
+        ModelNotFoundError: if the model is not on this machine and could not be fetched.
+        MissingExtraError: if torch or transformers is needed and absent.
+        InvalidInputError: if an argument or the model's configuration cannot be used.
+        InvalidTypeError: if an argument has the wrong type.
+    """
+    folder = resolve_model(model)
+    if folder == DEFAULT_FOLDER:
+        name = DEFAULT_MODEL
+    else:
+        name = str(folder) if Path(model).expanduser().is_dir() else str(model)
+    settings = EncoderSettings(
+        model=name,
+        device=device,
+        dtype=dtype,
+        normalization=normalization,
+        sparsify=sparsify,
+        max_length=max_length,
+        truncate=truncate,
+        backend=backend,
+        activation=activation,
+    )
+    return Encoder(settings, folder)
+
+
+class Encoder:
+    """V_theta of queries and passages: S_topk(max-pool(activation(head(BERT(x)) E^T))) (eq. vdr).
+
+    Threads may share it; pickling keeps the settings and loads the weights anew. Made by `load_encoder`.
+
+    Attributes:
+        config: the model's configuration, with `max_length` and `activation` as they were asked for.
+        tokenizer: its tokenizer, which also defines the vocabulary space.
+        fingerprint: changes when the weights, the tokenizer or a setting that decides a vector's values changes; not
+            with device, dtype or backend.
+    """
+
+    config: ModelConfig
+    tokenizer: BagTokenizer
+    fingerprint: str
+
+    def __init__(self, settings: EncoderSettings, folder: Path | None = None) -> None:
+        check_choice("sparsify", settings.sparsify, SPARSIFICATIONS)
+        if folder is None:
+            folder = resolve_model(settings.model)
+        config = load_config(folder, name=None if Path(settings.model).is_dir() else settings.model)
+        self.config = overridden(config, settings)
+        self.tokenizer = load_tokenizer(folder, self.config, settings.normalization)
+        self._first, self._last = special_token_ids(self.tokenizer, self.config)
+        self._settings = settings
+        self._backbones = Backbones(
+            folder,
+            self.config,
+            self.tokenizer.vocabulary.dim_to_token,
+            device=settings.device,
+            dtype=settings.dtype,
+            backend=settings.backend,
+        )
+        self.fingerprint = self._fingerprint(folder)
+
+    def __reduce__(self) -> tuple[type[Encoder], tuple[EncoderSettings]]:
+        return type(self), (self._settings,)
+
+    def __repr__(self) -> str:
+        return f"Encoder({self.config.name!r}, dim={self.dim}, fingerprint={self.fingerprint!r})"
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the vocabulary space."""
+        return self.tokenizer.vocabulary.dim
+
+    def encode_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """Encode queries; see `encode_passages`."""
+        return self._encode(texts, "query", representation, max_active_dims)
+
+    def encode_passages(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """Encode passages.
+
+        Args:
+            texts: any lengths; a text with no token of the vocabulary gets an empty row.
+            representation: "theta" (V_theta), "lex" (V_theta on the text's own tokens), "bin" (V_theta binarized) or
+                "bot" (bag of tokens; needs no weights).
+            max_active_dims: k of the top-k; None takes the model's for this side, `dim` keeps the whole vocabulary.
+
+        Returns:
+            one row per text.
+
+        Raises:
+            InvalidInputError: if an argument has no usable value, or the weights are damaged.
+            InvalidTypeError: if `texts` is no sequence of strings or `max_active_dims` no integer.
+        """
+        return self._encode(texts, "passage", representation, max_active_dims)
+
+    def own_dims(self, texts: Sequence[str], side: Side = "passage") -> list[NDArray[np.int32]]:
+        """The dimensions of each text's own tokens, ascending: its bag, which `truncate=True` cuts like the text."""
+        if self._settings.truncate:
+            return [self._bag(ids) for ids in self._token_ids(texts, side)]
+        counts = self.tokenizer.counts(texts)
+        return [counts.dims[a:b].astype(np.int32) for a, b in zip(counts.indptr, counts.indptr[1:], strict=False)]
+
+    def _encode(
+        self, texts: Sequence[str], side: Side, representation: str, max_active_dims: int | None
+    ) -> SparseVectors:
+        check_texts(texts)
+        check_choice("representation", representation, REPRESENTATIONS)
+        k = checked_count("max_active_dims", max_active_dims, self.config.max_active_dims[side])
+        rows: list[Row] = []
+        for part in chunks(texts, _TEXTS_AT_ONCE):
+            if representation == "bot":
+                rows += [bag_row(own) for own in self.own_dims(part, side)]
+            else:
+                rows += self._encode_part(part, side, cast(Representation, representation), k)
+        return SparseVectors.from_rows(rows, self.dim)
+
+    def _encode_part(self, texts: Sequence[str], side: Side, representation: Representation, k: int) -> list[Row]:
+        token_ids = self._token_ids(texts, side)
+        bags = [self._bag(ids) for ids in token_ids]
+        filled = [i for i, bag in enumerate(bags) if len(bag)]
+        pooled = self._pooled_logits([token_ids[i] for i in filled], side)
+        rows = [bag_row(bag) for bag in bags]
+        for logits, i in zip(pooled, filled, strict=True):
+            rows[i] = sparse_row(
+                logits,
+                bags[i],
+                activation=self.config.activation,
+                representation=representation,
+                sparsification=cast(Sparsification, self._settings.sparsify),
+                max_active_dims=k,
+            )
+        return rows
+
+    def _pooled_logits(self, token_ids: list[Sequence[int]], side: Side) -> NDArray[np.float32]:
+        """f32[texts, dim]: the maximum over each text's windows, in batches of like length."""
+        pooled = np.full((len(token_ids), self.dim), -np.inf, dtype=np.float32)
+        if not token_ids:
+            return pooled
+        size = self.config.max_length[side] - SPECIAL_TOKENS
+        items = [
+            (i, [self._first, *window, self._last]) for i, ids in enumerate(token_ids) for window in windows(ids, size)
+        ]
+        backbone = self._backbones.get(side)
+        for batch in length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE):
+            logits = backbone.pooled_logits([sequence for _, sequence in batch])
+            for row, (i, _) in zip(logits, batch, strict=True):
+                np.maximum(pooled[i], row, out=pooled[i])
+        return pooled
+
+    def _token_ids(self, texts: Sequence[str], side: Side) -> list[Sequence[int]]:
+        token_ids: list[Sequence[int]] = [self.tokenizer.sequence_ids(text) for text in texts]
+        if not self._settings.truncate:
+            return token_ids
+        size = self.config.max_length[side] - SPECIAL_TOKENS
+        excess = [len(ids) - size for ids in token_ids if len(ids) > size]
+        if excess:
+            warnings.warn(
+                f"truncate=True left out {sum(excess)} tokens of {len(excess)} texts longer than {size} tokens",
+                stacklevel=5,
+            )
+        return [ids[:size] for ids in token_ids]
+
+    def _bag(self, ids: Sequence[int]) -> NDArray[np.int32]:
+        dims = self.tokenizer.vocabulary.token_to_dim[np.unique(np.asarray(ids, dtype=np.int64))]
+        return np.sort(dims[dims >= 0]).astype(np.int32)
+
+    def _fingerprint(self, folder: Path) -> str:
+        described = [
+            checkpoint_digest(folder),
+            self.config.identity(),
+            self.tokenizer.fingerprint,
+            self._settings.normalization,
+            self._settings.sparsify,
+            self._settings.truncate,
+        ]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]

@@ -1,0 +1,56 @@
+"""Cuts token sequences into windows that the encoder can read, and packs windows into batches of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def windows(ids: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Windows of `size` tokens that cover the whole text.
+
+    The last one ends at the text's end and is as long as the others, so it overlaps its neighbour: a few tokens on
+    their own would be read without their context. V_theta is a max-pool, so reading a token twice does no harm.
+
+    Args:
+        ids: the text's tokens, without special ones.
+        size: at least 1.
+
+    Returns:
+        at least one window; the text itself where it fits.
+    """
+    if len(ids) <= size:
+        return [ids]
+    starts = [*range(0, len(ids) - size, size), len(ids) - size]
+    return [ids[start : start + size] for start in starts]
+
+
+def length_batches(
+    items: Sequence[tuple[int, Sequence[int]]], max_tokens: int, max_items: int
+) -> Iterator[list[tuple[int, Sequence[int]]]]:
+    """Batches of sequences of like length, longest first.
+
+    Args:
+        items: (key, token ids) pairs.
+        max_tokens: most tokens in a batch, padding included; a longer sequence gets a batch of its own.
+        max_items: most sequences in a batch.
+
+    Yields:
+        every item once, keys kept.
+    """
+    batch: list[tuple[int, Sequence[int]]] = []
+    for item in sorted(items, key=lambda pair: -len(pair[1])):
+        longest = len(batch[0][1]) if batch else len(item[1])
+        if batch and (len(batch) >= max_items or (len(batch) + 1) * longest > max_tokens):
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Consecutive slices of at most `size` values."""
+    return (values[start : start + size] for start in range(0, len(values), size))

@@ -1,0 +1,463 @@
+"""SiDR: the one object that ties tokenizer, store, encoder, search and re-ranking together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from sidr_rag.encoder import Encoder, load_encoder
+from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
+from sidr_rag.explain import Explanation, explain_beta
+from sidr_rag.index.folder import FORMAT, Folder, StoreSettings
+from sidr_rag.index.snapshot import write_snapshot
+from sidr_rag.index.store import OnConflict, Store
+from sidr_rag.inputs import as_count, ids_list, query_list, rows_of_columns, rows_of_passages
+from sidr_rag.pipeline import Pipeline, Request
+from sidr_rag.protocols import Reranker
+from sidr_rag.rerank.cache import EmbeddingCache, content_key
+from sidr_rag.rerank.late import PassageEmbedder
+from sidr_rag.search.filters import parse_filter
+from sidr_rag.search.searcher import KernelChoice, SearchPool, check_weights
+from sidr_rag.search.weighting import BINARY, Weighting
+from sidr_rag.types import Hits, Passage, SearchResult, SparseVectors
+
+WeightingChoice = Literal["default", "binary"] | Weighting
+_LEVELS = (1, 2, 4)
+_ENCODER_OPTIONS = ("dtype", "normalization", "sparsify", "max_length", "backend")
+_SEARCH_OPTIONS = ("num_threads", "kernel", "cache_bytes")
+
+
+class SiDR:
+    """A searchable collection of passages; see `from_texts` and `open`.
+
+    Safe to use from many threads. Without a folder everything is in memory; with one, `add` and `delete` are durable
+    when they return. Also a context manager that closes the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        encoder: Encoder,
+        weighting: Weighting,
+        *,
+        num_threads: int | None = None,
+        kernel: KernelChoice = "auto",
+        cache_bytes: int = 1 << 30,
+    ) -> None:
+        """Tie existing parts together; most callers want `from_texts` or `open`."""
+        lacking = [n for n in weighting.levels if n not in store.settings.thresholds]
+        if lacking:
+            raise InvalidInputError(
+                f"weighting needs levels {list(weighting.levels)}, but this store keeps "
+                f"{list(store.settings.thresholds)}; make a new store with weighting='default'"
+            )
+        beside = None if store.folder is None or store.read_only else store.folder.embeddings
+        embedder = PassageEmbedder(encoder, EmbeddingCache(beside, encoder.fingerprint, cache_bytes))
+        self._store = store
+        self._encoder = encoder
+        self._pool = SearchPool(num_threads)
+        self._pipeline = Pipeline(store, encoder, embedder, weighting, self._pool, kernel)
+        self._arguments = {"num_threads": num_threads, "kernel": kernel, "cache_bytes": cache_bytes}
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str | None] | None = None,
+        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
+        titles: Iterable[str | None] | None = None,
+        path: str | Path | None = None,
+        overwrite: bool = False,
+        model: str | Path = "default",
+        device: str = "auto",
+        weighting: WeightingChoice = "default",
+        **options: Any,
+    ) -> SiDR:
+        """Index texts by tokenizing them; they are searchable when this returns.
+
+        Args:
+            texts: what to index; kept exactly as given.
+            ids: one id for each text; None makes one.
+            metadatas: one JSON-like mapping for each text.
+            titles: one title for each text, indexed before it.
+            path: a folder to keep the store in; None keeps it in memory.
+            overwrite: whether an existing store at `path` may be replaced, in one step at the end.
+            model: "default" (bundled, no download), a folder, or a name on the model hub (needs the extra `[torch]`).
+            device: "auto", "cpu" or "cuda".
+            weighting: "default" (the model's own), "binary" (the paper's), or a `Weighting`.
+            options: of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`; of the search: `num_threads`,
+                `kernel`, `cache_bytes`.
+
+        Raises:
+            InvalidInputError, InvalidTypeError: for bad arguments; nothing is then stored.
+            IndexFormatError: if `path` holds a store and `overwrite` is False, or holds something else.
+            ModelNotFoundError: if the model is not here and cannot be fetched.
+        """
+        encoder, rest = _encoder(model, device, options)
+        chosen = _weighting(weighting, encoder)
+        settings = _settings(encoder, weighting, chosen)
+        if path is not None and Folder(Path(path)).is_store() and not overwrite:
+            raise IndexFormatError(f"{path}: holds a store already; open it with SiDR.open, or pass overwrite=True")
+        store = Store.in_memory(settings, encoder.tokenizer)
+        sidr = cls(store, encoder, chosen, **rest)
+        sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles)
+        if path is None:
+            return sidr
+        write_snapshot(store, Path(path), overwrite=overwrite)
+        sidr.close()
+        return cls(Store.open(Path(path), encoder.tokenizer), encoder, chosen, **rest)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        model: str | Path = "default",
+        device: str = "auto",
+        weighting: WeightingChoice | None = None,
+        **options: Any,
+    ) -> SiDR:
+        """Open the store in a folder.
+
+        Args:
+            path: the folder.
+            create: make an empty store if there is none.
+            read_only: never write to the folder; searches still see what other processes commit.
+            model: the model that the store was made for; a store never names one to load.
+            device: "auto", "cpu" or "cuda".
+            weighting: None uses what the store was made with.
+            options: as for `from_texts`.
+
+        Raises:
+            IndexFormatError: if the folder is no store, is damaged, or was made with another tokenizer or format.
+        """
+        encoder, rest = _encoder(model, device, options)
+        folder = Path(path)
+        if create and not read_only and not Folder(folder).is_store():
+            choice: WeightingChoice = "default" if weighting is None else weighting
+            store = Store.create(folder, _settings(encoder, choice, _weighting(choice, encoder)), encoder.tokenizer)
+        else:
+            store = Store.open(folder, encoder.tokenizer, read_only=read_only)
+        if weighting is None:
+            kept = store.settings.options.get("weighting", "default")
+            weighting = Weighting.from_mapping(kept) if isinstance(kept, dict) else kept
+        return cls(store, encoder, _weighting(weighting, encoder), **rest)
+
+    # Changing
+
+    def add(
+        self,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str | None] | None = None,
+        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
+        titles: Iterable[str | None] | None = None,
+        on_conflict: OnConflict = "replace",
+    ) -> list[str]:
+        """Index and store texts, all or none; searchable (and on disk, with a folder) when this returns.
+
+        Args:
+            texts: any iterable, consumed once in blocks, so that a stream of any length needs bounded memory.
+            ids: as many as texts; of equal ids in one call the last wins.
+            metadatas: as many as texts.
+            titles: as many as texts.
+            on_conflict: for an id that exists: "replace", "error" or "skip".
+
+        Returns:
+            The id of each text, in order.
+
+        Raises:
+            InvalidInputError, InvalidTypeError: naming the argument and position; nothing of the call is then stored.
+            StoreLockedError: if another process writes to the folder.
+            StorageError: if the disk refuses.
+        """
+        if on_conflict not in ("replace", "error", "skip"):
+            raise InvalidInputError(f"on_conflict={on_conflict!r} is not known; choose 'replace', 'error' or 'skip'")
+        given: list[str] = []
+        self._store.add(rows_of_columns(texts, ids, metadatas, titles, given), on_conflict)
+        return given
+
+    def add_passages(self, passages: Iterable[Passage], *, on_conflict: OnConflict = "replace") -> list[str]:
+        """The same for `Passage` objects, such as `sidr_rag.files.read_passages` gives."""
+        given: list[str] = []
+        self._store.add(rows_of_passages(passages, given), on_conflict)
+        return given
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete passages, all or none; unknown ids are ignored. Returns how many existed."""
+        wanted = ids_list(ids)
+        return len(self._store.delete(wanted)) if wanted else 0
+
+    def compact(self, purge: bool = False) -> None:
+        """Merge the index into one segment; with `purge`, also leave nothing of deleted passages on disk."""
+        self._store.compact()
+        if purge:
+            self._store.purge()
+            self._pipeline.embedder.cache.keep_only({content_key(r.content) for r in self._store.scan()})
+
+    # Searching
+
+    @overload
+    def search(  # type: ignore[overload-overlap]
+        self,
+        query: str,
+        *,
+        k: int = ...,
+        search: str = ...,
+        rerank: int = ...,
+        filter: Mapping[str, Any] | None = ...,
+        min_score: float | None = ...,
+        first_stage: str = ...,
+        reranker: str | Reranker | None = ...,
+        query_repr: str = ...,
+        max_active_dims: int | None = ...,
+    ) -> list[SearchResult]: ...
+
+    @overload
+    def search(
+        self,
+        query: Sequence[str],
+        *,
+        k: int = ...,
+        search: str = ...,
+        rerank: int = ...,
+        filter: Mapping[str, Any] | None = ...,
+        min_score: float | None = ...,
+        first_stage: str = ...,
+        reranker: str | Reranker | None = ...,
+        query_repr: str = ...,
+        max_active_dims: int | None = ...,
+    ) -> list[list[SearchResult]]: ...
+
+    def search(
+        self,
+        query: str | Sequence[str],
+        *,
+        k: int = 10,
+        search: str = "beta",
+        rerank: int = 0,
+        filter: Mapping[str, Any] | None = None,
+        min_score: float | None = None,
+        first_stage: str = "sidr",
+        reranker: str | Reranker | None = None,
+        query_repr: str = "theta",
+        max_active_dims: int | None = None,
+    ) -> list[SearchResult] | list[list[SearchResult]]:
+        """The k best passages that share a token with the query vector: score descending, then oldest first.
+
+        Args:
+            query: one query, or a list of them (the result is then a list for each).
+            k: how many; more than there are gives all matches, 0 none.
+            search: "beta" (the bag-of-tokens index), "full" (V_theta of every passage, embedding what is missing), or
+                "alpha" (the query's bag against V_theta of every passage).
+            rerank: m; the best m candidates are ordered by the second stage, then the rest follow.
+            filter: on metadata, applied before the cut to k; see `sidr_rag.search.filters`.
+            min_score: leave out passages whose first-stage score is lower.
+            first_stage: "sidr", or "lexical" (the query's own words, no encoder).
+            reranker: None (the model's own way), "theta" (V_theta of the candidates, as in the paper), "blend" (with
+                the first stage's score), or an object with a `rerank` method.
+            query_repr: "theta", "lex", "bin" or "bot".
+            max_active_dims: cut V_theta(q) to this many dimensions.
+
+        Raises:
+            InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
+        """
+        request = Request.of(
+            k=k,
+            search=search,
+            rerank=rerank,
+            filter=filter,
+            min_score=min_score,
+            first_stage=first_stage,
+            reranker=reranker,
+            query_repr=query_repr,
+            max_active_dims=max_active_dims,
+        )
+        queries = [query] if isinstance(query, str) else query_list(query)
+        results = self._pipeline.run(queries, request) if queries else []
+        return results[0] if isinstance(query, str) else results
+
+    def search_vectors(self, vectors: SparseVectors, k: int = 10, filter: Mapping[str, Any] | None = None) -> Hits:
+        """The raw beta search of the paper: <vector, bag of tokens> of one level, for researchers and benchmarks.
+
+        Args:
+            vectors: query weights, finite and non-negative, in this store's dimensions.
+            k: how many.
+            filter: on metadata.
+        """
+        k = as_count("k", k)
+        check_weights(vectors, self._store.settings.dim)
+        found, rows = self._pipeline.run_vectors(vectors, k, parse_filter(filter))
+        scores = np.full((len(found), max((len(v) for _, v in found), default=0)), -np.inf, dtype=np.float32)
+        for i, (_, values) in enumerate(found):
+            scores[i, : len(values)] = values
+        return Hits([[rows[int(s)].id for s in seqs] for seqs, _ in found], scores)
+
+    def explain(self, query: str, passage_id: str) -> Explanation:
+        """The part of each token in a passage's beta score.
+
+        Raises:
+            InvalidInputError: if there is no such passage.
+        """
+        own = self._encoder.encode_queries([query], representation="bot")
+        theta = self._encoder.encode_queries([query])
+        with self._store.frozen():
+            index = self._store.current()
+            seq = self._store.lookup([passage_id]).get(passage_id)
+        for view in index.views if seq is not None else ():
+            rows = view.live_rows(np.array([seq], dtype=np.uint64))
+            if len(rows):
+                weighed = self._pipeline.weighed(theta, own, index)
+                vocabulary = self._encoder.tokenizer.vocabulary
+                return explain_beta(
+                    passage_id, view, int(rows[0]), weighed, own, self._pipeline.weighting, index, vocabulary
+                )
+        raise InvalidInputError(f"passage_id={passage_id!r}: no such passage")
+
+    def encode_queries(self, texts: Sequence[str], **arguments: Any) -> SparseVectors:
+        """V_theta of queries; see `Encoder.encode_queries`."""
+        return self._encoder.encode_queries(texts, **arguments)
+
+    def encode_passages(self, texts: Sequence[str], **arguments: Any) -> SparseVectors:
+        """V_theta of passages; see `Encoder.encode_passages`."""
+        return self._encoder.encode_passages(texts, **arguments)
+
+    def bags(self, texts: Sequence[str]) -> SparseVectors:
+        """V_BoT of texts: weight 1 for each distinct token."""
+        return self._encoder.encode_passages(texts, representation="bot")
+
+    def embed(self) -> int:
+        """Embed what is not embedded yet, so that full search answers at once; returns how many passages there are."""
+        return len(self._pipeline.embedding_index(self._store.current()).seqs)
+
+    # Looking
+
+    def get(self, ids: Iterable[str]) -> list[Passage]:
+        """Passages by id, in the order asked for; missing ids are left out."""
+        wanted = ids_list(ids)
+        seqs = self._store.lookup(wanted)
+        rows = self._store.fetch(list(seqs.values()))
+        return [rows[seqs[i]].passage() for i in wanted if i in seqs and seqs[i] in rows]
+
+    def ids(self) -> list[str]:
+        """All ids, oldest first."""
+        return [row.id for row in self._store.scan()]
+
+    def __len__(self) -> int:
+        return self._store.current().n_live
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __contains__(self, passage_id: object) -> bool:
+        return isinstance(passage_id, str) and bool(self._store.lookup([passage_id]))
+
+    def refresh(self) -> int:
+        """Look for commits of other processes (every search does); returns the number of passages."""
+        return self._store.current().n_live
+
+    @property
+    def path(self) -> Path | None:
+        """The store's folder, or None for memory."""
+        return None if self._store.folder is None else self._store.folder.path
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model: tokenizer, vocabulary and V_theta."""
+        return self._encoder
+
+    def info(self) -> dict[str, Any]:
+        """Facts about the store, for people: counts, levels, bytes of the index, model and fingerprints."""
+        index = self._store.current()
+        return {
+            "passages": index.n_live,
+            "tokens": index.total_length,
+            "segments": len(index.views),
+            "levels": list(self._store.settings.thresholds),
+            "index_bytes": sum(view.segment.nbytes for view in index.views),
+            "path": None if self.path is None else str(self.path),
+            "model": self._encoder.config.name,
+            "tokenizer": self._store.settings.fingerprint,
+            "encoder": self._encoder.fingerprint,
+            "weighting": self._pipeline.weighting.to_mapping(),
+            "format": FORMAT,
+        }
+
+    # Keeping
+
+    def save(self, path: str | Path) -> None:
+        """Write a consistent snapshot to a folder, in one step: a new one, or an earlier snapshot of this store.
+
+        A store that lives in that very folder is saved already.
+
+        Raises:
+            IndexFormatError: if the folder holds another store or other files.
+            StorageError: if the disk refuses; the folder then has its old contents.
+        """
+        if self.path is not None and Path(path).resolve() == self.path.resolve():
+            return
+        write_snapshot(self._store, Path(path))
+
+    def close(self) -> None:
+        """Release folder, threads and caches; with a folder, later calls raise."""
+        self._store.close()
+        self._pipeline.embedder.cache.close()
+        self._pool.close()
+
+    def __enter__(self) -> SiDR:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._store.folder is None:
+            raise InvalidTypeError("a SiDR in memory cannot be pickled: save(path) it, and pickle SiDR.open(path)")
+        parts = (self._store.folder.path.absolute(), self._store.read_only, self._encoder)
+        return _reopened, (*parts, self._pipeline.weighting, self._arguments)
+
+    def __repr__(self) -> str:
+        where = "memory" if self.path is None else repr(str(self.path))
+        return f"SiDR({len(self)} passages in {where}, model {self._encoder.config.name!r})"
+
+
+def _reopened(path: Path, read_only: bool, encoder: Encoder, weighting: Weighting, arguments: dict[str, Any]) -> SiDR:
+    return SiDR(Store.open(path, encoder.tokenizer, read_only=read_only), encoder, weighting, **arguments)
+
+
+def _encoder(model: str | Path, device: str, options: dict[str, Any]) -> tuple[Encoder, dict[str, Any]]:
+    """The encoder that the options ask for, and the options that are not its own."""
+    unknown = sorted(set(options) - {*_ENCODER_OPTIONS, *_SEARCH_OPTIONS})
+    if unknown:
+        known = ", ".join((*_ENCODER_OPTIONS, *_SEARCH_OPTIONS))
+        raise InvalidTypeError(f"unknown options {', '.join(map(repr, unknown))}; known are {known}")
+    if options.get("num_threads") is not None:
+        as_count("num_threads", options["num_threads"], least=1)
+    own = {name: value for name, value in options.items() if name in _ENCODER_OPTIONS}
+    return load_encoder(model, device=device, **own), {n: v for n, v in options.items() if n in _SEARCH_OPTIONS}
+
+
+def _weighting(choice: WeightingChoice, encoder: Encoder) -> Weighting:
+    if isinstance(choice, Weighting):
+        return choice
+    if choice == "binary":
+        return BINARY
+    if choice == "default":
+        return Weighting.from_mapping(encoder.config.weighting) if encoder.config.weighting else BINARY
+    raise InvalidInputError(f"weighting={choice!r} is not known; choose 'default', 'binary' or a Weighting")
+
+
+def _settings(encoder: Encoder, choice: WeightingChoice, weighting: Weighting) -> StoreSettings:
+    tokenizer = encoder.tokenizer
+    levels = (1,) if choice == "binary" else tuple(sorted({*weighting.levels, *_LEVELS}))
+    options = {"weighting": choice.to_mapping() if isinstance(choice, Weighting) else choice}
+    return StoreSettings(tokenizer.vocabulary.dim, levels, tokenizer.fingerprint, tokenizer.normalization, options)

@@ -1,0 +1,1 @@
+"""Dimensions to something searchable: immutable segments, their merging, and the store that keeps them."""

@@ -1,0 +1,92 @@
+"""Token counts to a segment: levelled bags, and postings by a stable counting sort in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.index.segment import Level, Segment
+from sidr_rag.types import TokenCounts
+
+_CHUNK_ENTRIES = 4_000_000
+
+
+def build_segment(counts: TokenCounts, seqs: NDArray[np.uint64], thresholds: Sequence[int]) -> Segment:
+    """Index the counted texts.
+
+    Args:
+        counts: one row per passage.
+        seqs: u64[n], ascending: the passages' persistent order.
+        thresholds: the levels' n_l, ascending, starting at 1.
+    """
+    row_of = np.repeat(np.arange(len(counts)), np.diff(counts.indptr))
+    levels = []
+    for threshold in thresholds:
+        if threshold == 1:
+            indptr, dims = counts.indptr, counts.dims
+        else:
+            keep = counts.counts >= threshold
+            dims = counts.dims[keep]
+            indptr = np.zeros(len(counts) + 1, dtype=np.int64)
+            np.cumsum(np.bincount(row_of[keep], minlength=len(counts)), out=indptr[1:])
+        levels.append(level_from_forward(threshold, indptr, dims, counts.dim))
+    return Segment(counts.dim, seqs, counts.lengths, tuple(levels))
+
+
+def level_from_forward(threshold: int, indptr: NDArray[np.int64], dims: NDArray[Any], dim: int) -> Level:
+    """Complete a level from its forward lists.
+
+    Args:
+        threshold: the level's n_l.
+        indptr: i64[n + 1].
+        dims: u16 or i32 [nnz], ascending within a row.
+        dim: dimensions of the vocabulary space.
+    """
+    rows, term_dims, term_indptr, _ = invert(indptr, dims, dim)
+    return Level(threshold, indptr, dims, term_dims, term_indptr, rows)
+
+
+def invert(
+    indptr: NDArray[np.int64], dims: NDArray[Any], dim: int, values: NDArray[Any] | None = None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[Any] | None]:
+    """Turn forward lists into postings: time linear in the entries, memory beyond the result bounded.
+
+    Returns:
+        rows (u16 or u32 [nnz], ascending within a list), the dimensions that have lists, their i64 indptr, and the
+        values in the lists' order if any were given.
+    """
+    n_rows = len(indptr) - 1
+    row_type = np.uint16 if n_rows <= 65_536 else np.uint32
+    total = np.zeros(dim, dtype=np.int64)
+    for a, b in _chunks(indptr):
+        total += np.bincount(dims[indptr[a] : indptr[b]], minlength=dim)
+    next_slot = np.cumsum(total) - total
+    rows = np.empty(len(dims), dtype=row_type)
+    moved = None if values is None else np.empty_like(values)
+    for a, b in _chunks(indptr):
+        start, end = indptr[a], indptr[b]
+        part = dims[start:end]
+        order = np.argsort(part, kind="stable")
+        ordered = part[order]
+        here = np.bincount(part, minlength=dim)
+        slots = (next_slot - (np.cumsum(here) - here))[ordered] + np.arange(len(part))
+        rows[slots] = np.repeat(np.arange(a, b, dtype=row_type), np.diff(indptr[a : b + 1]))[order]
+        if moved is not None and values is not None:
+            moved[slots] = values[start:end][order]
+        next_slot += here
+    term_dims = np.flatnonzero(total)
+    term_indptr = np.zeros(len(term_dims) + 1, dtype=np.int64)
+    np.cumsum(total[term_dims], out=term_indptr[1:])
+    return rows, term_dims.astype(dims.dtype), term_indptr, moved
+
+
+def _chunks(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Row ranges of about `_CHUNK_ENTRIES` entries each."""
+    n_rows = len(indptr) - 1
+    bounds = np.searchsorted(indptr, np.arange(_CHUNK_ENTRIES, int(indptr[-1]), _CHUNK_ENTRIES))
+    edges = sorted({0, *(int(b) for b in bounds), n_rows})
+    return [(a, b) for a, b in itertools.pairwise(edges) if b > a]

@@ -1,0 +1,208 @@
+"""A store's folder: what lies in it, its making, and its opening with distrust."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sidr_rag.errors import IndexFormatError, StorageError
+from sidr_rag.index.arrays import sync_folder
+from sidr_rag.index.bot_index import SegmentView
+from sidr_rag.index.builder import build_segment
+from sidr_rag.index.database import Database
+from sidr_rag.index.passages import Row, SegmentEntry
+from sidr_rag.index.segment import Segment
+from sidr_rag.protocols import Tokenizer
+
+FORMAT = 1
+_BLOCK = 20_000
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """What is fixed when a store is made.
+
+    Attributes:
+        dim: dimensions of the vocabulary space.
+        thresholds: the levels' n_l.
+        fingerprint: of tokenizer, normalizer and Unicode data; another one is refused.
+        normalization: "nfkc" or "none".
+        options: the engine's own settings, as JSON values; unknown ones are kept and ignored.
+    """
+
+    dim: int
+    thresholds: tuple[int, ...]
+    fingerprint: str
+    normalization: str
+    options: dict[str, Any]
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps({**self.__dict__, "thresholds": list(self.thresholds)})
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> StoreSettings:
+        """Read what `to_json` wrote.
+
+        Raises:
+            IndexFormatError: naming the file, if a setting is missing or of another type.
+        """
+        try:
+            values = json.loads(text)
+            options = values.get("options", {})
+            if not isinstance(options, dict):
+                raise TypeError
+            return cls(
+                int(values["dim"]),
+                tuple(int(t) for t in values["thresholds"]),
+                str(values["fingerprint"]),
+                str(values["normalization"]),
+                options,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise IndexFormatError(f"{path}: the store's settings are unreadable") from e
+
+
+class Folder:
+    """Names of a store's files, and the checks on its format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.marker = path / "sidr.json"
+        self.database = path / "passages.db"
+        self.embeddings = path / "embeddings.db"
+        self.segments = path / "segments"
+        self.lock = path / "lock"
+
+    def is_store(self) -> bool:
+        """Whether a store was made here."""
+        return self.marker.is_file()
+
+    def segment_file(self, name: str) -> Path:
+        """The file of a segment; names are hexadecimal, so none leads out of the folder."""
+        if not (len(name) == 32 and all(c in "0123456789abcdef" for c in name)):
+            raise IndexFormatError(f"{self.database}: segment name of {len(name)} characters is not one of ours")
+        return self.segments / f"{name}.seg"
+
+    def create(self, settings: StoreSettings, store_id: str | None = None) -> None:
+        """Make an empty store; the marker comes last, so a half-made folder is no store.
+
+        Raises:
+            IndexFormatError: if the folder holds other files.
+            StorageError: if the disk refuses.
+        """
+        ours = {self.database.name, f"{self.database.name}.new", "segments", "lock"}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            others = sorted(p.name for p in self.path.iterdir() if p.name not in ours)
+            if others:
+                raise IndexFormatError(f"{self.path}: not empty and not a store; choose an empty or a new folder")
+            self.segments.mkdir(exist_ok=True, mode=0o700)
+            self.database.unlink(missing_ok=True)
+            Database.create(self.database, {"settings": settings.to_json()})
+            marker = {"format": FORMAT, "uuid": store_id or uuid.uuid4().hex, "library": "sidr-rag"}
+            partial = self.path / "sidr.json.tmp"
+            partial.write_text(json.dumps(marker) + "\n", encoding="utf-8")
+            partial.chmod(0o600)
+            partial.replace(self.marker)
+            sync_folder(self.path)
+        except StorageError:
+            raise
+        except OSError as e:
+            raise StorageError(e.errno, f"cannot create a store: {e.strerror}", str(self.path)) from e
+
+    def store_id(self) -> str:
+        """The store's own identity, after checking that this version can read it.
+
+        Raises:
+            IndexFormatError: naming the folder or file, and the formats found and supported.
+        """
+        if not self.path.is_dir():
+            raise IndexFormatError(
+                f"{self.path}: no such folder; make a store with create=True or from_texts(path=...)"
+            )
+        for part in (self.marker, self.database, self.segments):
+            if part.is_symlink():
+                raise IndexFormatError(f"{part}: is a symbolic link; a store follows none")
+        if not self.is_store():
+            raise IndexFormatError(f"{self.path}: not a sidr-rag store (it has no sidr.json)")
+        try:
+            marker = json.loads(self.marker.read_bytes()[:65_536])
+            version, store_id = marker["format"], str(marker["uuid"])
+        except OSError as e:
+            raise StorageError(e.errno, f"cannot read: {e.strerror}", str(self.marker)) from e
+        except (ValueError, KeyError, TypeError) as e:
+            raise IndexFormatError(f"{self.marker}: unreadable") from e
+        if version != FORMAT:
+            raise IndexFormatError(
+                f"{self.marker}: format {str(version)[:20]} was found, and this version supports {FORMAT}; "
+                "upgrade sidr-rag"
+            )
+        if not self.database.is_file():
+            raise IndexFormatError(f"{self.database}: missing; the store's passages are lost")
+        return store_id
+
+    def drop_unlisted(self, listed: set[str]) -> None:
+        """Remove files that no commit names; only the writer may call this."""
+        for path in self.segments.iterdir():
+            if path.name.removesuffix(".seg") not in listed:
+                path.unlink(missing_ok=True)
+
+
+def load_segment(
+    folder: Folder, entry: SegmentEntry, settings: StoreSettings, database: Database, tokenizer: Tokenizer
+) -> tuple[SegmentView, bool]:
+    """Map a listed segment, or make it anew from the stored passages if its file is damaged.
+
+    Returns:
+        The segment with nothing deleted, and whether it had to be rebuilt (it is then in memory only).
+    """
+    path = folder.segment_file(entry.name)
+    try:
+        segment = Segment.open(path)
+        if (
+            segment.n_rows != entry.n_rows
+            or segment.dim != settings.dim
+            or tuple(level.threshold for level in segment.levels) != settings.thresholds
+            or int(segment.seqs[0]) != entry.first_seq
+            or int(segment.seqs[-1]) != entry.last_seq
+        ):
+            raise IndexFormatError(f"{path}: is not the segment that the store lists under this name")
+    except IndexFormatError as e:
+        warnings.warn(f"{e}; rebuilding it from the stored passages", RuntimeWarning, stacklevel=2)
+        return SegmentView(entry.name, rebuild_segment(entry, settings, database, tokenizer)), True
+    return SegmentView(entry.name, segment), False
+
+
+def rebuild_segment(entry: SegmentEntry, settings: StoreSettings, database: Database, tokenizer: Tokenizer) -> Segment:
+    """Tokenize the live passages of a segment's range of seqs again."""
+    rows = list(database.scan_range(entry.first_seq, entry.last_seq))
+    seqs = np.array([r.seq for r in rows], dtype=np.uint64)
+    return build_segment(tokenizer.counts(r.content for r in rows), seqs, settings.thresholds)
+
+
+def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Lists of at most 20,000 rows, so that a stream of any length needs bounded memory."""
+    block: list[Row] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def remove_quietly(path: Path) -> None:
+    """Unlink a derived file that nothing names any more; a failure costs only space."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return

@@ -1,0 +1,75 @@
+"""Which segments to merge, and their merging: neighbours only, so that rows stay in seq order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.index.builder import level_from_forward
+from sidr_rag.index.segment import Segment
+
+_FANOUT = 8
+_SMALLEST = 256
+
+
+def plan_merge(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Choose the next range of neighbouring segments to merge, or None if none is due.
+
+    A run of eight neighbours of one size class merges into the next class, so that a store of n passages has about
+    8 log8(n) segments at most; a segment of which half is deleted is rewritten alone.
+
+    Args:
+        sizes: (rows, live rows) of every segment in seq order.
+    """
+    for i, (n_rows, n_live) in enumerate(sizes):
+        if n_live * 2 < n_rows:
+            return i, i + 1
+    classes = [_size_class(n_live) for _, n_live in sizes]
+    end = len(classes)
+    while end:
+        start = end - 1
+        top = classes[start]
+        # A smaller segment between larger ones joins them: it could otherwise hold its neighbours apart for ever.
+        while start and classes[start - 1] <= top:
+            start -= 1
+        if end - start >= _FANOUT:
+            return start, end
+        end = start
+    return None
+
+
+def merge_segments(parts: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) -> Segment:
+    """Join neighbouring segments without their deleted rows.
+
+    Args:
+        parts: segments in seq order with their live masks (bool[n_rows]; None: all live); equal levels and dim.
+    """
+    first = parts[0][0]
+    keeps = [np.ones(s.n_rows, dtype=np.bool_) if live is None else live for s, live in parts]
+    seqs = np.concatenate([s.seqs[keep] for (s, _), keep in zip(parts, keeps, strict=True)])
+    lengths = np.concatenate([s.lengths[keep] for (s, _), keep in zip(parts, keeps, strict=True)])
+    levels = []
+    for i, level in enumerate(first.levels):
+        lens_parts: list[NDArray[np.int64]] = []
+        dims_parts: list[NDArray[Any]] = []
+        for (segment, live), keep in zip(parts, keeps, strict=True):
+            part = segment.levels[i]
+            lens = np.diff(part.doc_indptr)
+            dims_parts.append(part.doc_dims if live is None else part.doc_dims[np.repeat(keep, lens)])
+            lens_parts.append(lens[keep])
+        indptr = np.zeros(len(seqs) + 1, dtype=np.int64)
+        np.cumsum(np.concatenate(lens_parts), out=indptr[1:])
+        levels.append(level_from_forward(level.threshold, indptr, np.concatenate(dims_parts), first.dim))
+    return Segment(first.dim, seqs, lengths, tuple(levels))
+
+
+def _size_class(n_live: int) -> int:
+    size_class = 0
+    bound = _SMALLEST
+    while n_live > bound:
+        bound *= _FANOUT
+        size_class += 1
+    return size_class

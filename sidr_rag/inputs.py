@@ -1,0 +1,119 @@
+"""What callers hand in, checked item by item: rows to add, ids, queries, counts."""
+
+from __future__ import annotations
+
+import operator
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.index.passages import Row, metadata_json
+from sidr_rag.types import Passage
+
+_MISSING = object()
+
+
+def rows_of_columns(
+    texts: Iterable[str],
+    ids: Iterable[str | None] | None,
+    metadatas: Iterable[Mapping[str, Any] | None] | None,
+    titles: Iterable[str | None] | None,
+    given: list[str],
+) -> Iterator[Row]:
+    """Rows of parallel columns, read in step; every row's id is also appended to `given`.
+
+    Raises:
+        InvalidTypeError: for a string instead of a list, or an item of another type; names argument and position.
+        InvalidInputError: if a column is shorter or longer than `texts`.
+    """
+    columns: dict[str, Iterable[Any]] = {"texts": texts}
+    for name, column in (("ids", ids), ("metadatas", metadatas), ("titles", titles)):
+        if column is not None:
+            columns[name] = column
+    for name, column in columns.items():
+        if isinstance(column, (str, bytes, Mapping)) or not isinstance(column, Iterable):
+            raise InvalidTypeError(f"{name} is a {type(column).__name__}; give a list with one item for each text")
+    names = list(columns)
+    for i, values in enumerate(zip_longest(*columns.values(), fillvalue=_MISSING)):
+        item = dict(zip(names, values, strict=True))
+        short = [name for name, value in item.items() if value is _MISSING]
+        if short:
+            other = next(name for name in names if name not in short)
+            raise InvalidInputError(f"{short[0]} has {i} items, but {other} has more; give one for each text")
+        row = _row(i, item["texts"], item.get("ids"), item.get("metadatas"), item.get("titles"))
+        given.append(row.id)
+        yield row
+
+
+def rows_of_passages(passages: Iterable[Passage], given: list[str]) -> Iterator[Row]:
+    """Rows of `Passage` objects; every id is also appended to `given`."""
+    for i, passage in enumerate(passages):
+        if not isinstance(passage, Passage):
+            raise InvalidTypeError(f"passages[{i}] is a {type(passage).__name__}; give Passage objects")
+        row = _row(i, passage.text, passage.id, passage.metadata, passage.title)
+        given.append(row.id)
+        yield row
+
+
+def ids_list(ids: Iterable[str]) -> list[str]:
+    """Ids as a list.
+
+    Raises:
+        InvalidTypeError: for a single string, or an id that is no string.
+    """
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise InvalidTypeError(f"ids is a {type(ids).__name__}; give a list of ids")
+    wanted = list(ids)
+    for i, value in enumerate(wanted):
+        if not isinstance(value, str):
+            raise InvalidTypeError(f"ids[{i}] is a {type(value).__name__}; ids are strings")
+    return wanted
+
+
+def query_list(queries: Sequence[str]) -> list[str]:
+    """Queries as a list.
+
+    Raises:
+        InvalidTypeError: if it is no list of strings.
+    """
+    if isinstance(queries, (bytes, Mapping)) or not isinstance(queries, Iterable):
+        raise InvalidTypeError(f"query is a {type(queries).__name__}; give a string or a list of strings")
+    wanted = list(queries)
+    for i, value in enumerate(wanted):
+        if not isinstance(value, str):
+            raise InvalidTypeError(f"query[{i}] is a {type(value).__name__}; queries are strings")
+    return wanted
+
+
+def as_count(name: str, value: Any, least: int = 0) -> int:
+    """An integer argument.
+
+    Raises:
+        InvalidTypeError: if it is a bool or no integer.
+        InvalidInputError: if it is below `least`.
+    """
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise InvalidTypeError(f"{name}={value!r} is a {type(value).__name__}; give an integer of at least {least}")
+    number = operator.index(value)
+    if number < least:
+        raise InvalidInputError(f"{name}={number} is too small; give an integer of at least {least}")
+    return number
+
+
+def _row(i: int, text: Any, passage_id: Any, metadata: Any, title: Any) -> Row:
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"texts[{i}] is a {type(text).__name__}; texts are strings")
+    if passage_id is None:
+        passage_id = uuid.uuid4().hex
+    elif not isinstance(passage_id, str):
+        raise InvalidTypeError(
+            f"ids[{i}]={passage_id!r} is a {type(passage_id).__name__}; ids are strings, use str(id)"
+        )
+    if title is not None and not isinstance(title, str):
+        raise InvalidTypeError(f"titles[{i}] is a {type(title).__name__}; titles are strings or None")
+    # Exact strings: a subclass could behave otherwise later.
+    return Row(
+        0, str(passage_id), None if title is None else str(title), str(text), metadata_json(metadata, passage_id)
+    )

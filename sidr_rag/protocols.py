@@ -1,0 +1,114 @@
+"""The seams: what a part must offer to be put in place of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.types import Passage, SparseVectors, TokenCounts
+
+
+class Vocabulary(Protocol):
+    """The vocabulary space of a tokenizer: which of its token ids are dimensions."""
+
+    dim: int
+    dim_to_token: NDArray[np.int32]
+    token_to_dim: NDArray[np.int32]
+
+    def token(self, dim: int) -> str:
+        """The token's text, for people to read."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text to dimensions, without a model."""
+
+    fingerprint: str
+    normalization: str
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The space that `counts` speaks of."""
+        ...
+
+    def counts(self, texts: Iterable[str]) -> TokenCounts:
+        """Count the dimensions of every text."""
+        ...
+
+    def sequence_ids(self, text: str) -> list[int]:
+        """The text's token ids in order, without special tokens."""
+        ...
+
+
+class QueryEncoder(Protocol):
+    """V_theta of queries."""
+
+    fingerprint: str
+
+    def encode_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """One row per query."""
+        ...
+
+
+class PassageEncoder(Protocol):
+    """V_theta of passages."""
+
+    fingerprint: str
+
+    def encode_passages(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """One row per passage."""
+        ...
+
+
+class SearchKernel(Protocol):
+    """Scores one segment's postings; every kernel gives the bits of the NumPy reference."""
+
+    name: str
+
+    def accumulate(
+        self,
+        rows: NDArray[Any],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        scores: NDArray[np.float64],
+    ) -> None:
+        """Add `weights[i]` to `scores[r]` for every r in `rows[starts[i]:ends[i]]`, i ascending, in float64."""
+        ...
+
+    def accumulate_weighted(
+        self,
+        rows: NDArray[Any],
+        values: NDArray[np.float32],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        scores: NDArray[np.float64],
+    ) -> None:
+        """Add `weights[i] * values[j]` to `scores[rows[j]]` for j in `starts[i]:ends[i]`, i ascending, in float64."""
+        ...
+
+    def select(
+        self,
+        scores: NDArray[np.float64],
+        factors: NDArray[np.float64] | None,
+        allowed: NDArray[np.bool_] | None,
+        k: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The best k rows with a positive score: float32(factor * score) descending, then row ascending."""
+        ...
+
+
+class Reranker(Protocol):
+    """A second stage: scores candidates of one query; higher is better."""
+
+    def rerank(self, query: str, passages: Sequence[Passage], beta_scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """One score per passage, in the order given."""
+        ...

@@ -1,0 +1,1 @@
+"""The second stage: candidates embedded on the fly, remembered, and put in a better order."""

@@ -1,0 +1,160 @@
+"""One pass of a batch of query vectors over every segment of an index state."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.errors import InvalidInputError
+from sidr_rag.index.bot_index import BotIndex, SegmentView
+from sidr_rag.protocols import SearchKernel
+from sidr_rag.search.kernels import kernel_for
+from sidr_rag.search.topk import merge_hits
+from sidr_rag.search.weighting import Weighting
+from sidr_rag.types import SparseVectors
+
+T = TypeVar("T")
+R = TypeVar("R")
+KernelChoice = Literal["auto", "numpy", "numba"]
+SeqHits = tuple[NDArray[np.uint64], NDArray[np.float32]]
+
+
+class SearchPool:
+    """Threads for kernels, which release the interpreter lock; made on first use and again after a fork."""
+
+    def __init__(self, num_threads: int | None = None) -> None:
+        self.num_threads = num_threads or min(8, os.cpu_count() or 1)
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def map(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """`call` of every item, in order; alone in this thread where there is nothing to spread."""
+        if self.num_threads == 1 or len(items) < 2:
+            return [call(item) for item in items]
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="sidr-search")
+                self._pid = os.getpid()
+            pool = self._pool
+        return list(pool.map(call, items))
+
+    def close(self) -> None:
+        """End the threads; a later call makes new ones."""
+        with self._lock:
+            if self._pool is not None and self._pid == os.getpid():
+                self._pool.shutdown(wait=False)
+            self._pool = None
+
+
+def check_weights(vectors: SparseVectors, dim: int) -> None:
+    """Refuse query vectors that have no meaning as weights.
+
+    Raises:
+        InvalidInputError: for a foreign dimension count, NaN, infinity or a negative weight.
+    """
+    if vectors.dim != dim:
+        raise InvalidInputError(f"vectors.dim={vectors.dim} does not fit the index, which has {dim} dimensions")
+    vectors.validate()
+    if not np.isfinite(vectors.weights).all():
+        raise InvalidInputError("vectors.weights must be finite; found NaN or infinity")
+    if (vectors.weights < 0).any():
+        raise InvalidInputError("vectors.weights must not be negative; drop or shift the negative ones")
+
+
+def search_index(
+    index: BotIndex,
+    vectors: SparseVectors,
+    weighting: Weighting,
+    k: int,
+    *,
+    allowed: Callable[[SegmentView], NDArray[np.bool_] | None] | None = None,
+    pool: SearchPool | None = None,
+    kernel: KernelChoice = "auto",
+) -> list[SeqHits]:
+    """Exact beta search: the k best live passages of each query that share a dimension with it.
+
+    Args:
+        index: the state to search.
+        vectors: w(t) of the queries, finite and non-negative.
+        weighting: levels, gains and the length factor.
+        k: at least 0.
+        allowed: for a segment, bool[n_rows] of the rows that may be found, or None for all.
+        pool: threads to spread queries over.
+        kernel: "auto" chooses by size; the result has the same bits with any.
+
+    Returns:
+        For each query: seqs u64[<=k] and scores f32[<=k], score descending, then seq ascending.
+    """
+    chosen = kernel_for(sum(view.segment.n_rows for view in index.views), prefer=kernel)
+    masks = [_mask(view, allowed) for view in index.views]
+    factors = [index.length_factors(v, weighting.length_exponent, weighting.length_slope) for v in index.views]
+
+    def one(i: int) -> SeqHits:
+        dims, weights = vectors.row(i)
+        keep = weights > 0
+        parts = [
+            _search_segment(view, dims[keep], weights[keep], weighting, k, factor, mask, chosen)
+            for view, factor, mask in zip(index.views, factors, masks, strict=True)
+            if mask is None or mask.any()
+        ]
+        return merge_hits(parts, k)
+
+    queries = list(range(len(vectors)))
+    return pool.map(one, queries) if pool is not None else [one(i) for i in queries]
+
+
+def _mask(
+    view: SegmentView, allowed: Callable[[SegmentView], NDArray[np.bool_] | None] | None
+) -> NDArray[np.bool_] | None:
+    chosen = None if allowed is None else allowed(view)
+    if chosen is None or view.live is None:
+        return view.live if chosen is None else chosen
+    return view.live & chosen
+
+
+def _search_segment(
+    view: SegmentView,
+    dims: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    weighting: Weighting,
+    k: int,
+    factors: NDArray[np.float64] | None,
+    mask: NDArray[np.bool_] | None,
+    kernel: SearchKernel,
+) -> SeqHits:
+    segment = view.segment
+    scores = np.zeros(segment.n_rows, dtype=np.float64)
+    gains = dict(zip(weighting.levels, weighting.gains, strict=True))
+    for level in segment.levels:
+        gain = gains.get(level.threshold)
+        if gain is None:
+            continue
+        found, starts, ends = level.postings_of(dims)
+        if len(found):
+            kernel.accumulate(level.rows, starts, ends, gain * weights[found].astype(np.float64), scores)
+    rows, values = kernel.select(scores, factors, mask, k)
+    return segment.seqs[rows], values
+
+
+def pairwise_scores(
+    query: tuple[NDArray[np.int32], NDArray[np.float32]], passages: Sequence[tuple[NDArray[Any], NDArray[Any]]]
+) -> NDArray[np.float32]:
+    """<query, passage> for each sparse passage: float32 of a float64 sum in ascending dimension order, f32[n]."""
+    dims, weights = query
+    scores = np.zeros(len(passages), dtype=np.float32)
+    for i, (passage_dims, passage_weights) in enumerate(passages):
+        if len(passage_dims) and len(dims):
+            at = np.searchsorted(passage_dims, dims)
+            at[at == len(passage_dims)] = 0
+            found = passage_dims[at] == dims
+            products = weights[found].astype(np.float64) * passage_weights[at[found]].astype(np.float64)
+            # cumsum adds in order; np.sum adds pairwise and would give other bits than a kernel.
+            scores[i] = products.cumsum()[-1] if len(products) else 0.0
+    return scores

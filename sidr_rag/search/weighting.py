@@ -1,0 +1,110 @@
+"""What turns an encoder's query vector into the weights, gains and factors of the scoring contract."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.errors import InvalidInputError
+from sidr_rag.types import SparseVectors
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """Constants of `score(d) = s(d) * sum_l gain_l * sum_t w(t) * [count(t, d) >= n_l]`; they belong to a model.
+
+    Attributes:
+        levels: the n_l, ascending, starting at 1.
+        gains: one positive gain per level.
+        idf_exponent: w(t) is multiplied by idf(t) to this power; 0 leaves the corpus out.
+        length_exponent: s(d) = (1 - length_slope + length_slope * length / average) ** -length_exponent.
+        length_slope: how much of the length counts, 0 to 1.
+        theta_blend: None: w = V_theta(q), as in the paper; else w = own words + theta_blend * V_theta(q).
+    """
+
+    levels: tuple[int, ...] = (1,)
+    gains: tuple[float, ...] = (1.0,)
+    idf_exponent: float = 0.0
+    length_exponent: float = 0.0
+    length_slope: float = 0.0
+    theta_blend: float | None = None
+
+    def __post_init__(self) -> None:
+        if (
+            not self.levels
+            or self.levels[0] != 1
+            or any(b <= a for a, b in zip(self.levels, self.levels[1:], strict=False))
+        ):
+            raise InvalidInputError(f"weighting.levels={self.levels!r} must start at 1 and ascend")
+        if len(self.gains) != len(self.levels) or any(not (math.isfinite(g) and g > 0) for g in self.gains):
+            raise InvalidInputError(f"weighting.gains={self.gains!r} must hold one positive number for each level")
+        for name in ("idf_exponent", "length_exponent", "length_slope"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidInputError(f"weighting.{name}={value!r} must be a finite number of at least 0")
+        if self.length_slope > 1:
+            raise InvalidInputError(f"weighting.length_slope={self.length_slope!r} must be at most 1")
+        if self.theta_blend is not None and not (math.isfinite(self.theta_blend) and self.theta_blend >= 0):
+            raise InvalidInputError(f"weighting.theta_blend={self.theta_blend!r} must be None or at least 0")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Weighting:
+        """Read from JSON values; unknown keys are refused by name."""
+        unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise InvalidInputError(
+                f"weighting has unknown settings {unknown}; known: {sorted(cls.__dataclass_fields__)}"
+            )
+        parts = dict(values)
+        for name in ("levels", "gains"):
+            if name in parts:
+                parts[name] = tuple(parts[name])
+        return cls(**parts)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values from which `from_mapping` makes the same weighting."""
+        return asdict(self)
+
+
+BINARY = Weighting()
+
+
+def idf(df: NDArray[np.int64], n_live: int) -> NDArray[np.float64]:
+    """Inverse document frequency, always positive: ln(1 + (n - df + 0.5) / (df + 0.5)), f64 like df.
+
+    The form of BM25 that Lucene uses (Robertson and Zaragoza 2009, section 3.1, with 1 added inside the logarithm).
+    """
+    counts = df.astype(np.float64)
+    return np.log1p((n_live - counts + 0.5) / (counts + 0.5))
+
+
+def weigh_queries(
+    theta: SparseVectors, own: SparseVectors, weighting: Weighting, df: NDArray[np.int64], n_live: int
+) -> SparseVectors:
+    """w(t) of the scoring contract for each query.
+
+    Args:
+        theta: the encoder's vectors (or any other representation of the queries).
+        own: the queries' bags of tokens, weights 1.
+        weighting: the constants.
+        df: i64[dim]; live passages that hold each dimension.
+        n_live: number of live passages.
+    """
+    rows = []
+    for (dims, weights), (own_dims, _) in zip(theta, own, strict=True):
+        w = weights.astype(np.float64)
+        if weighting.theta_blend is not None:
+            both = np.union1d(dims, own_dims).astype(np.int32)
+            blended = np.zeros(len(both), dtype=np.float64)
+            blended[np.searchsorted(both, dims)] = weighting.theta_blend * w
+            blended[np.searchsorted(both, own_dims)] += 1.0
+            dims, w = both, blended
+        if weighting.idf_exponent and len(dims):
+            w = w * idf(df[dims], n_live) ** weighting.idf_exponent
+        rows.append((dims, w.astype(np.float32)))
+    return SparseVectors.from_rows(rows, theta.dim)

@@ -1,0 +1,218 @@
+"""Text to bags of tokens, without a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from sidr_rag.errors import InvalidInputError, InvalidTypeError, ModelNotFoundError
+from sidr_rag.text.counting import CountsBuilder
+from sidr_rag.text.normalize import NORMALIZER_VERSION
+from sidr_rag.text.pipelines import BertPipeline, Pipeline, WholeTextPipeline
+from sidr_rag.text.vocabulary import Vocabulary
+from sidr_rag.types import TokenCounts
+
+Normalization = Literal["nfkc", "none"]
+
+_BLOCK_TEXTS = 512
+_BLOCK_CHARS = 1 << 20
+_SPECIAL_SPELLINGS = {
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class BagTokenizer:
+    """Turns texts into counts of vocabulary dimensions, and into token ids for the encoder.
+
+    Special tokens spelled out in a text ("[MASK]") are ordinary text. With normalization "nfkc", texts pass through
+    `normalize` first, and words longer than the tokenizer's limit (100 characters) are cut into pieces of that
+    length; the ids otherwise equal the Hugging Face tokenizer's on the normalized text. With "none" they equal the
+    Hugging Face tokenizer's on the text as given. Lone surrogates separate words in both.
+
+    One tokenizer may be used by many threads at once, survives a fork, and can be pickled.
+    """
+
+    def __init__(
+        self,
+        json_text: str,
+        *,
+        vocab_offset: int | None = None,
+        normalization: Normalization = "nfkc",
+        cache_size: int = 262_144,
+    ) -> None:
+        """Build a tokenizer from the content of a Hugging Face tokenizer.json.
+
+        Args:
+            json_text: the file's content.
+            vocab_offset: token ids below it are no dimensions; None finds it out (`Vocabulary`).
+            normalization: "nfkc" or "none".
+            cache_size: how many distinct chunks of text to remember, at about 200 bytes each.
+
+        Raises:
+            InvalidInputError: if an argument's value cannot be used.
+            InvalidTypeError: if `vocab_offset` or `cache_size` is not an int.
+        """
+        if normalization not in get_args(Normalization):
+            raise InvalidInputError(f'normalization={normalization!r} must be "nfkc" or "none"')
+        if isinstance(cache_size, bool) or not isinstance(cache_size, int):
+            raise InvalidTypeError(f"cache_size must be an int, not {type(cache_size).__name__}")
+        if cache_size < 1:
+            raise InvalidInputError(f"cache_size={cache_size} must be at least 1")
+        data = _parsed(json_text)
+        self._arguments = (json_text, vocab_offset, normalization, cache_size)
+        self._vocabulary = Vocabulary.from_tokenizer_json(data, vocab_offset)
+        self.normalization: str = normalization
+        self.special_ids: Mapping[str, int] = MappingProxyType(_special_ids(data, self._vocabulary))
+        self.fingerprint: str = _fingerprint(data, self._vocabulary, normalization)
+        nfkc = normalization == "nfkc"
+        self._pipeline: Pipeline
+        if BertPipeline.matches(data):
+            self._pipeline = BertPipeline(data, self._vocabulary, nfkc=nfkc, cache_size=cache_size)
+        else:
+            self._pipeline = WholeTextPipeline(json_text, self._vocabulary, nfkc=nfkc)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        *,
+        vocab_offset: int | None = None,
+        normalization: Normalization = "nfkc",
+        cache_size: int = 262_144,
+    ) -> BagTokenizer:
+        """Read a Hugging Face tokenizer.json; the other arguments are the constructor's.
+
+        Raises:
+            ModelNotFoundError: if there is no such file.
+            InvalidInputError: if it is no tokenizer.json, or an argument's value cannot be used.
+        """
+        try:
+            json_text = Path(path).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise ModelNotFoundError(
+                f"path={str(path)!r}: no such file; give the path of a Hugging Face tokenizer.json"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(
+                f"path={str(path)!r}: not UTF-8 text; give a Hugging Face tokenizer.json"
+            ) from error
+        return cls(json_text, vocab_offset=vocab_offset, normalization=normalization, cache_size=cache_size)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The space that `counts` speaks of."""
+        return self._vocabulary
+
+    @property
+    def chunk_pattern(self) -> re.Pattern[str] | None:
+        """Matches the parts of a text that are tokenized independently of each other; None if there are no such."""
+        return self._pipeline.chunk_pattern
+
+    def sequence_ids(self, text: str) -> list[int]:
+        """The text's token ids in order, [UNK] included, without special tokens.
+
+        Raises:
+            InvalidTypeError: if `text` is not a string.
+        """
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"text must be a str, not {type(text).__name__}")
+        return self._pipeline.sequence_ids(text)
+
+    def counts(self, texts: Iterable[str]) -> TokenCounts:
+        """Count the dimensions of every text; an iterator is consumed once, a block of texts at a time.
+
+        Returns:
+            One row per text; a text without any dimension has an empty row.
+
+        Raises:
+            InvalidTypeError: if `texts` is one string, or one of them is not a string.
+        """
+        builder = CountsBuilder(self._vocabulary.dim)
+        for block in _blocks(texts):
+            if len(block) == 1 and len(block[0]) > _BLOCK_CHARS:
+                self._count_long(block[0], builder)
+            else:
+                builder.add_block(*self._pipeline.dims(block))
+        return builder.result()
+
+    def _count_long(self, text: str, builder: CountsBuilder) -> None:
+        """Add one row, holding the dimensions of no more than a part of the text at a time."""
+        dim = self._vocabulary.dim
+        histogram = np.zeros(dim, dtype=np.int64)
+        for part in self._pipeline.parts(text, _BLOCK_CHARS):
+            dims, _ = self._pipeline.dims([part])
+            histogram += np.bincount(dims, minlength=dim)
+        builder.add_row(histogram)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, self._arguments
+
+
+def _rebuilt(json_text: str, vocab_offset: int | None, normalization: Normalization, cache_size: int) -> BagTokenizer:
+    return BagTokenizer(json_text, vocab_offset=vocab_offset, normalization=normalization, cache_size=cache_size)
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in lists of bounded size; one longer than a block comes alone."""
+    if isinstance(texts, str):
+        raise InvalidTypeError("texts must be an iterable of str, not one str; give [text]")
+    block: list[str] = []
+    chars = 0
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"texts[{i}] must be a str, not {type(text).__name__}")
+        if block and (len(block) == _BLOCK_TEXTS or chars + len(text) > _BLOCK_CHARS):
+            yield block
+            block, chars = [], 0
+        block.append(text)
+        chars += len(text)
+    if block:
+        yield block
+
+
+def _parsed(json_text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(json_text)
+    except ValueError as error:
+        raise InvalidInputError(f"tokenizer: not JSON ({error}); give a Hugging Face tokenizer.json") from error
+    if not isinstance(data, dict):
+        raise InvalidInputError("tokenizer: the JSON must be an object; give a Hugging Face tokenizer.json")
+    return data
+
+
+def _special_ids(data: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, int]:
+    """Ids of the special tokens by role; a role that the tokenizer does not have is left out."""
+    ids = {text: i for i, text in enumerate(vocabulary.tokens) if text}
+    unk = data["model"].get("unk_token")
+    found = {}
+    for role, spellings in _SPECIAL_SPELLINGS.items():
+        for spelling in (unk, *spellings) if role == "unk" else spellings:
+            if spelling in ids:
+                found[role] = ids[spelling]
+                break
+    return found
+
+
+def _fingerprint(data: Mapping[str, Any], vocabulary: Vocabulary, normalization: str) -> str:
+    """Equal for tokenizers that give every text the same dimensions, in any process."""
+    model = {key: value for key, value in data["model"].items() if key != "vocab"}
+    parts = [
+        vocabulary.tokens,
+        vocabulary.dim_to_token.tolist(),
+        [data.get("normalizer"), data.get("pre_tokenizer"), model, data.get("added_tokens")],
+        [normalization, NORMALIZER_VERSION, unicodedata.unidata_version],
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()[:16]

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from sidr_rag.encoder import Encoder, load_encoder
+from sidr_rag.collection import Collection
+from sidr_rag.encoder import Encoder
 from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
 from sidr_rag.explain import Explanation, explain_beta
-from sidr_rag.index.folder import FORMAT, Folder, StoreSettings
+from sidr_rag.index.folder import FORMAT, Folder
 from sidr_rag.index.snapshot import write_snapshot
-from sidr_rag.index.store import OnConflict, Store
-from sidr_rag.inputs import as_count, ids_list, query_list, rows_of_columns, rows_of_passages
+from sidr_rag.index.store import Store
+from sidr_rag.inputs import as_count, query_list
+from sidr_rag.options import WeightingChoice, new_settings, resolve_weighting, split_options, stored_weighting
 from sidr_rag.pipeline import Pipeline, Request
 from sidr_rag.protocols import Reranker
 from sidr_rag.rerank.cache import EmbeddingCache, content_key
 from sidr_rag.rerank.late import PassageEmbedder
 from sidr_rag.search.filters import parse_filter
 from sidr_rag.search.searcher import KernelChoice, SearchPool, check_weights
-from sidr_rag.search.weighting import BINARY, Weighting
-from sidr_rag.types import Hits, Passage, SearchResult, SparseVectors
+from sidr_rag.search.weighting import Weighting
+from sidr_rag.types import Hits, SearchResult, SparseVectors
 
-WeightingChoice = Literal["default", "binary"] | Weighting
-_LEVELS = (1, 2, 4)
-_ENCODER_OPTIONS = ("dtype", "normalization", "sparsify", "max_length", "backend")
-_SEARCH_OPTIONS = ("num_threads", "kernel", "cache_bytes")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sidr_rag.pipeline import SearchArguments
 
 
-class SiDR:
+class SiDR(Collection):
     """A searchable collection of passages; see `from_texts` and `open`.
 
     Safe to use from many threads. Without a folder everything is in memory; with one, `add` and `delete` are durable
@@ -57,7 +58,7 @@ class SiDR:
             )
         beside = None if store.folder is None or store.read_only else store.folder.embeddings
         embedder = PassageEmbedder(encoder, EmbeddingCache(beside, encoder.fingerprint, cache_bytes))
-        self._store = store
+        super().__init__(store)
         self._encoder = encoder
         self._pool = SearchPool(num_threads)
         self._pipeline = Pipeline(store, encoder, embedder, weighting, self._pool, kernel)
@@ -98,12 +99,11 @@ class SiDR:
             IndexFormatError: if `path` holds a store and `overwrite` is False, or holds something else.
             ModelNotFoundError: if the model is not here and cannot be fetched.
         """
-        encoder, rest = _encoder(model, device, options)
-        chosen = _weighting(weighting, encoder)
-        settings = _settings(encoder, weighting, chosen)
+        encoder, rest = split_options(model, device, options)
+        chosen = resolve_weighting(weighting, encoder)
         if path is not None and Folder(Path(path)).is_store() and not overwrite:
             raise IndexFormatError(f"{path}: holds a store already; open it with SiDR.open, or pass overwrite=True")
-        store = Store.in_memory(settings, encoder.tokenizer)
+        store = Store.in_memory(new_settings(weighting, encoder), encoder.tokenizer)
         sidr = cls(store, encoder, chosen, **rest)
         sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles)
         if path is None:
@@ -138,62 +138,14 @@ class SiDR:
         Raises:
             IndexFormatError: if the folder is no store, is damaged, or was made with another tokenizer or format.
         """
-        encoder, rest = _encoder(model, device, options)
+        encoder, rest = split_options(model, device, options)
         folder = Path(path)
         if create and not read_only and not Folder(folder).is_store():
-            choice: WeightingChoice = "default" if weighting is None else weighting
-            store = Store.create(folder, _settings(encoder, choice, _weighting(choice, encoder)), encoder.tokenizer)
+            store = Store.create(folder, new_settings(weighting or "default", encoder), encoder.tokenizer)
         else:
             store = Store.open(folder, encoder.tokenizer, read_only=read_only)
-        if weighting is None:
-            kept = store.settings.options.get("weighting", "default")
-            weighting = Weighting.from_mapping(kept) if isinstance(kept, dict) else kept
-        return cls(store, encoder, _weighting(weighting, encoder), **rest)
-
-    # Changing
-
-    def add(
-        self,
-        texts: Iterable[str],
-        *,
-        ids: Iterable[str | None] | None = None,
-        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
-        titles: Iterable[str | None] | None = None,
-        on_conflict: OnConflict = "replace",
-    ) -> list[str]:
-        """Index and store texts, all or none; searchable (and on disk, with a folder) when this returns.
-
-        Args:
-            texts: any iterable, consumed once in blocks, so that a stream of any length needs bounded memory.
-            ids: as many as texts; of equal ids in one call the last wins.
-            metadatas: as many as texts.
-            titles: as many as texts.
-            on_conflict: for an id that exists: "replace", "error" or "skip".
-
-        Returns:
-            The id of each text, in order.
-
-        Raises:
-            InvalidInputError, InvalidTypeError: naming the argument and position; nothing of the call is then stored.
-            StoreLockedError: if another process writes to the folder.
-            StorageError: if the disk refuses.
-        """
-        if on_conflict not in ("replace", "error", "skip"):
-            raise InvalidInputError(f"on_conflict={on_conflict!r} is not known; choose 'replace', 'error' or 'skip'")
-        given: list[str] = []
-        self._store.add(rows_of_columns(texts, ids, metadatas, titles, given), on_conflict)
-        return given
-
-    def add_passages(self, passages: Iterable[Passage], *, on_conflict: OnConflict = "replace") -> list[str]:
-        """The same for `Passage` objects, such as `sidr_rag.files.read_passages` gives."""
-        given: list[str] = []
-        self._store.add(rows_of_passages(passages, given), on_conflict)
-        return given
-
-    def delete(self, ids: Iterable[str]) -> int:
-        """Delete passages, all or none; unknown ids are ignored. Returns how many existed."""
-        wanted = ids_list(ids)
-        return len(self._store.delete(wanted)) if wanted else 0
+        choice = stored_weighting(store.settings) if weighting is None else weighting
+        return cls(store, encoder, resolve_weighting(choice, encoder), **rest)
 
     def compact(self, purge: bool = False) -> None:
         """Merge the index into one segment; with `purge`, also leave nothing of deleted passages on disk."""
@@ -206,35 +158,11 @@ class SiDR:
 
     @overload
     def search(  # type: ignore[overload-overlap]
-        self,
-        query: str,
-        *,
-        k: int = ...,
-        search: str = ...,
-        rerank: int = ...,
-        filter: Mapping[str, Any] | None = ...,
-        min_score: float | None = ...,
-        first_stage: str = ...,
-        reranker: str | Reranker | None = ...,
-        query_repr: str = ...,
-        max_active_dims: int | None = ...,
+        self, query: str, **arguments: Unpack[SearchArguments]
     ) -> list[SearchResult]: ...
 
     @overload
-    def search(
-        self,
-        query: Sequence[str],
-        *,
-        k: int = ...,
-        search: str = ...,
-        rerank: int = ...,
-        filter: Mapping[str, Any] | None = ...,
-        min_score: float | None = ...,
-        first_stage: str = ...,
-        reranker: str | Reranker | None = ...,
-        query_repr: str = ...,
-        max_active_dims: int | None = ...,
-    ) -> list[list[SearchResult]]: ...
+    def search(self, query: Sequence[str], **arguments: Unpack[SearchArguments]) -> list[list[SearchResult]]: ...
 
     def search(
         self,
@@ -337,37 +265,6 @@ class SiDR:
         """Embed what is not embedded yet, so that full search answers at once; returns how many passages there are."""
         return len(self._pipeline.embedding_index(self._store.current()).seqs)
 
-    # Looking
-
-    def get(self, ids: Iterable[str]) -> list[Passage]:
-        """Passages by id, in the order asked for; missing ids are left out."""
-        wanted = ids_list(ids)
-        seqs = self._store.lookup(wanted)
-        rows = self._store.fetch(list(seqs.values()))
-        return [rows[seqs[i]].passage() for i in wanted if i in seqs and seqs[i] in rows]
-
-    def ids(self) -> list[str]:
-        """All ids, oldest first."""
-        return [row.id for row in self._store.scan()]
-
-    def __len__(self) -> int:
-        return self._store.current().n_live
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __contains__(self, passage_id: object) -> bool:
-        return isinstance(passage_id, str) and bool(self._store.lookup([passage_id]))
-
-    def refresh(self) -> int:
-        """Look for commits of other processes (every search does); returns the number of passages."""
-        return self._store.current().n_live
-
-    @property
-    def path(self) -> Path | None:
-        """The store's folder, or None for memory."""
-        return None if self._store.folder is None else self._store.folder.path
-
     @property
     def encoder(self) -> Encoder:
         """The model: tokenizer, vocabulary and V_theta."""
@@ -390,34 +287,11 @@ class SiDR:
             "format": FORMAT,
         }
 
-    # Keeping
-
-    def save(self, path: str | Path) -> None:
-        """Write a consistent snapshot to a folder, in one step: a new one, or an earlier snapshot of this store.
-
-        A store that lives in that very folder is saved already.
-
-        Raises:
-            IndexFormatError: if the folder holds another store or other files.
-            StorageError: if the disk refuses; the folder then has its old contents.
-        """
-        if self.path is not None and Path(path).resolve() == self.path.resolve():
-            return
-        write_snapshot(self._store, Path(path))
-
     def close(self) -> None:
         """Release folder, threads and caches; with a folder, later calls raise."""
-        self._store.close()
+        super().close()
         self._pipeline.embedder.cache.close()
         self._pool.close()
-
-    def __enter__(self) -> SiDR:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._store.folder is None:
@@ -432,32 +306,3 @@ class SiDR:
 
 def _reopened(path: Path, read_only: bool, encoder: Encoder, weighting: Weighting, arguments: dict[str, Any]) -> SiDR:
     return SiDR(Store.open(path, encoder.tokenizer, read_only=read_only), encoder, weighting, **arguments)
-
-
-def _encoder(model: str | Path, device: str, options: dict[str, Any]) -> tuple[Encoder, dict[str, Any]]:
-    """The encoder that the options ask for, and the options that are not its own."""
-    unknown = sorted(set(options) - {*_ENCODER_OPTIONS, *_SEARCH_OPTIONS})
-    if unknown:
-        known = ", ".join((*_ENCODER_OPTIONS, *_SEARCH_OPTIONS))
-        raise InvalidTypeError(f"unknown options {', '.join(map(repr, unknown))}; known are {known}")
-    if options.get("num_threads") is not None:
-        as_count("num_threads", options["num_threads"], least=1)
-    own = {name: value for name, value in options.items() if name in _ENCODER_OPTIONS}
-    return load_encoder(model, device=device, **own), {n: v for n, v in options.items() if n in _SEARCH_OPTIONS}
-
-
-def _weighting(choice: WeightingChoice, encoder: Encoder) -> Weighting:
-    if isinstance(choice, Weighting):
-        return choice
-    if choice == "binary":
-        return BINARY
-    if choice == "default":
-        return Weighting.from_mapping(encoder.config.weighting) if encoder.config.weighting else BINARY
-    raise InvalidInputError(f"weighting={choice!r} is not known; choose 'default', 'binary' or a Weighting")
-
-
-def _settings(encoder: Encoder, choice: WeightingChoice, weighting: Weighting) -> StoreSettings:
-    tokenizer = encoder.tokenizer
-    levels = (1,) if choice == "binary" else tuple(sorted({*weighting.levels, *_LEVELS}))
-    options = {"weighting": choice.to_mapping() if isinstance(choice, Weighting) else choice}
-    return StoreSettings(tokenizer.vocabulary.dim, levels, tokenizer.fingerprint, tokenizer.normalization, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,20 @@ _SEARCHES = ("beta", "full", "alpha")
 _REPRESENTATIONS = ("theta", "lex", "bin", "bot")
 _FIRST_STAGES = ("sidr", "lexical")
 _RERANKERS = ("theta", "blend")
+
+
+class SearchArguments(TypedDict, total=False):
+    """The keyword arguments of `SiDR.search`."""
+
+    k: int
+    search: str
+    rerank: int
+    filter: Mapping[str, Any] | None
+    min_score: float | None
+    first_stage: str
+    reranker: str | Reranker | None
+    query_repr: str
+    max_active_dims: int | None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sidr_rag.text.wordpiece import WordPiece
 DimArray = NDArray[Any]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACE = re.compile(r"\s")
+_SPACE = re.compile("[\t\n\r ]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")
 _ASCII_WORD_OR_END = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 _CONTROLS = [*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]
@@ -28,7 +28,6 @@ _WINDOW = 8192
 _CACHES_KEPT = 2
 
 # BERT deletes these although Python counts them as white space: without normalization they separate nothing.
-_NO_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _BERT_CHUNK: Final = re.compile("(?:\\S|[\x0b\x0c\x1c-\x1f\x85])+")
 _CHUNK: Final = re.compile(r"\S+")
 
@@ -77,9 +76,11 @@ class BertPipeline:
             lowercase=rules.get("lowercase", True),
         )
         self._pre_tokenizer = BertPreTokenizer()
-        self._lowercase: bool = rules.get("lowercase", True)
+        lowercase = rules.get("lowercase", True)
+        # With accents kept, a capital may compose with an accent where its small letter does not.
+        self._ignores_ascii_case: bool = lowercase and rules.get("strip_accents") is not False
         self._ascii_rules: dict[int, int | None] = dict.fromkeys(_CONTROLS)
-        if self._lowercase:
+        if lowercase:
             self._ascii_rules.update((upper, upper + 32) for upper in range(ord("A"), ord("Z") + 1))
         self._word_piece = WordPiece(
             vocab,
@@ -121,28 +122,25 @@ class BertPipeline:
         try:
             cache = self._caches.pop()
         except IndexError:
-            cache = ChunkCache(self._vocabulary, self._words_of_chunks, self._word_piece.ids, self._cache_size)
-        result = cache.dims(map(self._chunks, texts))
+            cache = ChunkCache(
+                self._vocabulary,
+                self._words_of_chunks,
+                self._word_piece.ids,
+                ignore_ascii_case=self._ignores_ascii_case,
+                size=self._cache_size,
+            )
+        result = cache.dims(texts)
         if not cache.full:
             self._caches.append(cache)
         return result
 
     def parts(self, text: str, size: int) -> Iterator[str]:
         """The text cut at white space after every `size` characters or more."""
-        if not self._nfkc:
-            text = _NO_SEPARATOR.sub("", text)
         start = 0
         while (space := _SPACE.search(text, start + size)) is not None:
             yield text[start : space.start()]
             start = space.end()
         yield text[start:]
-
-    def _chunks(self, text: str) -> list[str]:
-        if not self._nfkc:
-            text = _NO_SEPARATOR.sub("", text)
-        if self._lowercase and text.isascii():
-            text = text.lower()  # fewer distinct chunks to remember
-        return text.split()
 
     def _words_of_chunks(self, chunks: list[str]) -> list[str]:
         words: list[str] = []

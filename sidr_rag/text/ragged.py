@@ -27,9 +27,9 @@ class RaggedStore:
     def append(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         """Append `len(lengths)` entries, which share out `values` in order."""
         n_values, n_entries = self._n_values + len(values), self._n_entries + len(lengths)
-        self._values = _with_room(self._values, self._n_values, n_values)
-        self._starts = _with_room(self._starts, self._n_entries, n_entries)
-        self._lengths = _with_room(self._lengths, self._n_entries, n_entries)
+        self._values = with_room(self._values, self._n_values, n_values)
+        self._starts = with_room(self._starts, self._n_entries, n_entries)
+        self._lengths = with_room(self._lengths, self._n_entries, n_entries)
         self._values[self._n_values : n_values] = values
         self._starts[self._n_entries : n_entries] = self._n_values + np.cumsum(lengths) - lengths
         self._lengths[self._n_entries : n_entries] = lengths
@@ -51,10 +51,13 @@ def sums_by_run(lengths: NDArray[np.int64], run_lengths: NDArray[np.int64]) -> N
     """Sum `lengths` over consecutive runs of `run_lengths` entries (0 allowed): i64[len(run_lengths)]."""
     totals = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=totals[1:])
-    return np.diff(totals[np.cumsum(run_lengths)], prepend=0)
+    sums: NDArray[np.int64] = totals[np.cumsum(run_lengths)]
+    sums[1:] -= sums[:-1].copy()
+    return sums
 
 
-def _with_room(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
+def with_room(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
+    """The array itself if it holds `needed` entries, else a longer copy of its first `used` ones."""
     if needed <= len(array):
         return array
     grown = np.empty(max(needed, 2 * len(array)), dtype=array.dtype)

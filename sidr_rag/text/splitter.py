@@ -73,13 +73,12 @@ def split_spans(
     return spans
 
 
-def _check(text: object, max_tokens: object, overlap: object) -> None:
+def _check(text: str, max_tokens: int, overlap: int) -> None:
     if not isinstance(text, str):
         raise InvalidTypeError(f"text must be a str, not {type(text).__name__}")
     for name, value in (("max_tokens", max_tokens), ("overlap", overlap)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidTypeError(f"{name} must be an int, not {type(value).__name__}")
-    assert isinstance(max_tokens, int) and isinstance(overlap, int)
     if max_tokens < 1:
         raise InvalidInputError(f"max_tokens={max_tokens} must be at least 1")
     if not 0 <= overlap < max_tokens:

@@ -71,7 +71,7 @@ class Vocabulary:
         """
         if not 0 <= dim < self.dim:
             raise InvalidInputError(f"dim={dim} must lie in 0..{self.dim - 1}")
-        return self.tokens[self.dim_to_token[dim]]
+        return self.tokens[int(self.dim_to_token[dim])]
 
 
 def model_vocab(data: Mapping[str, Any]) -> dict[str, int]:
@@ -111,7 +111,9 @@ def special_token_ids(data: Mapping[str, Any], tokens: tuple[str, ...]) -> froze
 def detected_offset(tokens: tuple[str, ...]) -> int:
     """999 for vocabularies laid out like bert-base-uncased's, else 0."""
     reserved = tokens[:_BERT_UNCASED_OFFSET]
-    if len(tokens) > _BERT_UNCASED_OFFSET and tokens[_BERT_UNCASED_OFFSET] == "!":
-        if all(text.startswith("[") and text.endswith("]") for text in reserved):
-            return _BERT_UNCASED_OFFSET
-    return 0
+    is_like_bert = (
+        len(tokens) > _BERT_UNCASED_OFFSET
+        and tokens[_BERT_UNCASED_OFFSET] == "!"
+        and all(text.startswith("[") and text.endswith("]") for text in reserved)
+    )
+    return _BERT_UNCASED_OFFSET if is_like_bert else 0

@@ -1,0 +1,191 @@
+"""Changes to a store: one transaction each, published when it is committed, and the merges that follow."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from sidr_rag.errors import InvalidInputError, ReadOnlyError
+from sidr_rag.index.bot_index import BotIndex, SegmentView
+from sidr_rag.index.builder import build_segment
+from sidr_rag.index.folder import in_blocks, remove_quietly
+from sidr_rag.index.lock import WriterLock
+from sidr_rag.index.merge import merge_segments, plan_merge
+from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction
+
+if TYPE_CHECKING:
+    from sidr_rag.index.store import Store
+
+OnConflict = Literal["replace", "error", "skip"]
+
+
+@dataclass
+class _Change:
+    """What a write has done so far: nothing of it is visible before the commit."""
+
+    transaction: Transaction
+    next_seq: int
+    added: list[SegmentView] = field(default_factory=list)
+    buried: list[int] = field(default_factory=list)
+
+
+class Writer:
+    """The writing side of a store; its methods hold the store's write lock and the folder's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = None if store.folder is None else WriterLock(store.folder.lock)
+
+    def add(self, rows: Iterable[Row], on_conflict: OnConflict) -> list[int]:
+        """See `Store.add`."""
+        with self._writing() as change:
+            for block in in_blocks(iter(rows)):
+                self._add_block(change, block, on_conflict)
+        self.merge_due()
+        return change.buried
+
+    def delete(self, ids: Sequence[str]) -> list[int]:
+        """See `Store.delete`."""
+        with self._writing() as change:
+            change.buried = sorted(change.transaction.lookup(list(dict.fromkeys(ids))).values())
+            change.transaction.delete(change.buried)
+        self.merge_due()
+        return change.buried
+
+    def compact(self) -> None:
+        """See `Store.compact`."""
+        with self._store.write_lock:
+            index = self._acquire()
+            if len(index.views) > 1 or any(view.live is not None for view in index.views):
+                self._merge(0, len(index.views))
+
+    def close(self) -> None:
+        """Give the folder's lock back."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _acquire(self) -> BotIndex:
+        """Become the folder's writer; returns the state to build on."""
+        if self._store.read_only:
+            raise ReadOnlyError("this store was opened with read_only=True; open it without to change it")
+        first = self._lock is not None and not self._lock.held
+        if self._lock is not None:
+            self._lock.acquire()
+        index = self._store.current()
+        if first and self._store.folder is not None:
+            self._store.folder.drop_unlisted({view.name for view in index.views})
+        return index
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[_Change]:
+        """One commit: everything done inside becomes visible at the end, or nothing does."""
+        with self._store.write_lock:
+            index = self._acquire()
+            change = _Change(self._store.table.begin(), index.next_seq)
+            saved: list[str] = []
+            try:
+                index = self._mended(index, saved)
+                yield change
+                if not change.added and not change.buried:
+                    change.transaction.rollback()
+                    return
+                dead = np.array(sorted(change.buried), dtype=np.uint64)
+                after = index.changed(
+                    add=change.added, delete=dead, generation=index.generation + 1, next_seq=change.next_seq
+                )
+                change.transaction.commit(
+                    SegmentChange([_entry(v) for v in after.views], change.buried), after.next_seq
+                )
+            except BaseException:
+                change.transaction.rollback()
+                self._discard([*saved, *(view.name for view in change.added)])
+                raise
+            self._store.rebuilt.clear()
+            self._store.publish(after)
+
+    def _mended(self, index: BotIndex, saved: list[str]) -> BotIndex:
+        """The same state with rebuilt segments back on disk, under new names, for the coming commit to list."""
+        for i, view in enumerate(index.views):
+            if self._store.folder is not None and view.name in self._store.rebuilt:
+                mended = SegmentView(uuid.uuid4().hex, view.segment, view.live)
+                mended.segment.save(self._store.folder.segment_file(mended.name))
+                saved.append(mended.name)
+                index = index.replaced(i, i + 1, mended, index.generation)
+        return index
+
+    def _add_block(self, change: _Change, block: list[Row], on_conflict: OnConflict) -> None:
+        chosen: dict[str, Row] = {}
+        for row in block:
+            if on_conflict == "error" and row.id in chosen:
+                raise InvalidInputError(
+                    f"ids: {row.id!r} is given twice; make ids distinct or use on_conflict='replace'"
+                )
+            if on_conflict == "skip" and row.id in chosen:
+                continue
+            chosen.pop(row.id, None)
+            chosen[row.id] = row
+        existing = change.transaction.lookup(list(chosen))
+        if existing and on_conflict == "error":
+            raise InvalidInputError(
+                f"ids: {len(existing)} of them exist, the first is {next(iter(existing))!r}; "
+                "use on_conflict='replace' or 'skip'"
+            )
+        if on_conflict == "skip":
+            chosen = {i: row for i, row in chosen.items() if i not in existing}
+        elif existing:
+            change.transaction.delete(list(existing.values()))
+            change.buried.extend(existing.values())
+        if not chosen:
+            return
+        rows = [row._replace(seq=change.next_seq + i) for i, row in enumerate(chosen.values())]
+        seqs = np.arange(change.next_seq, change.next_seq + len(rows), dtype=np.uint64)
+        segment = build_segment(
+            self._store.tokenizer.counts(r.content for r in rows), seqs, self._store.settings.thresholds
+        )
+        view = SegmentView(uuid.uuid4().hex, segment)
+        change.added.append(view)
+        if self._store.folder is not None:
+            segment.save(self._store.folder.segment_file(view.name))
+        change.transaction.insert(rows)
+        change.next_seq += len(rows)
+
+    def merge_due(self) -> None:
+        """Merge while segments are many or mostly deleted."""
+        with self._store.write_lock:
+            while plan := plan_merge([(v.segment.n_rows, v.n_live) for v in self._store.current().views]):
+                self._merge(*plan)
+
+    def _merge(self, start: int, end: int) -> None:
+        index = self._store.current()
+        old = index.views[start:end]
+        merged = None
+        if any(view.n_live for view in old):
+            merged = SegmentView(uuid.uuid4().hex, merge_segments([(v.segment, v.live) for v in old]))
+            if self._store.folder is not None:
+                merged.segment.save(self._store.folder.segment_file(merged.name))
+        settled = [int(s) for v in old if v.live is not None for s in v.segment.seqs[~v.live]]
+        after = index.replaced(start, end, merged, index.generation + 1)
+        transaction = self._store.table.begin()
+        try:
+            transaction.commit(SegmentChange([_entry(v) for v in after.views], settle=settled), after.next_seq)
+        except BaseException:
+            transaction.rollback()
+            self._discard([] if merged is None else [merged.name])
+            raise
+        self._store.publish(after)
+        self._discard([view.name for view in old])
+
+    def _discard(self, names: Sequence[str]) -> None:
+        if self._store.folder is not None:
+            for name in names:
+                remove_quietly(self._store.folder.segment_file(name))
+
+
+def _entry(view: SegmentView) -> SegmentEntry:
+    seqs = view.segment.seqs
+    return SegmentEntry(view.name, len(seqs), int(seqs[0]), int(seqs[-1]))

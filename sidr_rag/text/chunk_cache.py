@@ -182,6 +182,6 @@ def _keys(
 
 def _differences(ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Lengths of the consecutive runs that end before `ends`."""
-    lengths = ends.copy()
+    lengths: NDArray[np.int64] = ends.copy()
     lengths[1:] -= ends[:-1]
     return lengths

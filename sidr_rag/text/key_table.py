@@ -62,7 +62,8 @@ class KeyTable:
 
     def _home(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.int64]:
         mixed = low * self._factors[0] + high * self._factors[1]
-        return (mixed >> np.uint64(65 - len(self._slots).bit_length())).astype(np.int64)
+        home: NDArray[np.int64] = (mixed >> np.uint64(65 - len(self._slots).bit_length())).astype(np.int64)
+        return home
 
     def _make_room(self, n_keys: int, next_number: int) -> None:
         """Room for `n_keys` new keys, with at least half of the slots left free."""

@@ -22,7 +22,8 @@ DimArray = NDArray[Any]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile("[\t\n\r ]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")
-_ASCII_WORD_OR_END = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+_ASCII_WORD_OR_END = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
+_SEPARATORS = [0x0B, 0x0C, *range(0x1C, 0x20)]  # `normalize` makes spaces of them
 _CONTROLS = [*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]
 _WINDOW = 8192
 _CACHES_KEPT = 2
@@ -80,6 +81,8 @@ class BertPipeline:
         # With accents kept, a capital may compose with an accent where its small letter does not.
         self._ignores_ascii_case: bool = lowercase and rules.get("strip_accents") is not False
         self._ascii_rules: dict[int, int | None] = dict.fromkeys(_CONTROLS)
+        if nfkc:
+            self._ascii_rules.update(dict.fromkeys(_SEPARATORS, ord(" ")))
         if lowercase:
             self._ascii_rules.update((upper, upper + 32) for upper in range(ord("A"), ord("Z") + 1))
         self._word_piece = WordPiece(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.text.tokenizer import BagTokenizer
@@ -19,8 +19,7 @@ _LONGEST_PIECE = 64  # characters; a word with too many tokens is tried in piece
 _INSIDE_WORD, _WORD_END, _SENTENCE_END, _PARAGRAPH_END = 0, 1, 2, 3
 
 
-@dataclass(frozen=True)
-class _Unit:
+class _Unit(NamedTuple):
     """A part of the text that is not cut any further."""
 
     start: int
@@ -131,7 +130,7 @@ def _pieces(
                 if count > max_tokens and b - a > 1:
                     middle = (a + b) // 2
                     waiting += [(middle, b), (a, middle)]
-                else:
+                elif not text[a:b].isspace():
                     inner_break = _SENTENCE_END if text[b - 1] in "。！？" else _INSIDE_WORD
                     yield _Unit(a, b, count, break_after if b == end else inner_break, in_word=True)
 

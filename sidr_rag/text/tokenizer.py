@@ -23,8 +23,8 @@ from sidr_rag.types import TokenCounts
 
 Normalization = Literal["nfkc", "none"]
 
-_BLOCK_TEXTS = 512
-_BLOCK_CHARS = 1 << 20
+_BLOCK_TEXTS = 2048
+_BLOCK_CHARS = 1 << 21
 _SPECIAL_SPELLINGS = {
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),

@@ -26,7 +26,7 @@ def open_archive(file: BinaryIO, limits: Limits) -> zipfile.ZipFile:
     Raises:
         FileReadError: it is no zip archive, is encrypted, or is larger inside than the limits allow.
     """
-    _check_directory(file)
+    size = _check_directory(file)
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
@@ -37,13 +37,19 @@ def open_archive(file: BinaryIO, limits: Limits) -> zipfile.ZipFile:
         raise FileReadError(
             f"unpacks to {total:,} bytes, more than max_decompressed_bytes={limits.max_decompressed_bytes:,}"
         )
+    if any(not 0 <= part.header_offset < size for part in parts):
+        raise FileReadError("a damaged zip archive")
     if any(part.flag_bits & 1 for part in parts):
         raise FileReadError("encrypted")
     return archive
 
 
-def _check_directory(file: BinaryIO) -> None:
-    """Refuse a directory that would itself take much memory; looks where the standard library looks."""
+def _check_directory(file: BinaryIO) -> int:
+    """Refuse a directory that would itself take much memory, looking where the standard library looks.
+
+    Returns:
+        The file's size in bytes.
+    """
     size = file.seek(0, 2)
     start = max(0, size - _END.size - _MAX_COMMENT_BYTES - _ZIP64_LOCATOR_BYTES)
     file.seek(start)
@@ -58,3 +64,4 @@ def _check_directory(file: BinaryIO) -> None:
     locator = tail[max(0, at - _ZIP64_LOCATOR_BYTES) : at]
     if directory_bytes > _MAX_DIRECTORY_BYTES or locator.startswith(_ZIP64_MARK):
         raise FileReadError("a zip archive with too many parts for a document")
+    return size

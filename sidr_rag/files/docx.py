@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def load(path: Path, limits: Limits, fault: Fault) -> Iterator[Section]:
                 yield from _sections(archive, etree)
         except etree.XMLSyntaxError:
             raise FileReadError("a part of the document is not well-formed XML") from None
-        except (zipfile.BadZipFile, EOFError, NotImplementedError):
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
             raise FileReadError("a damaged zip archive") from None
 
 

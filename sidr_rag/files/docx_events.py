@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from sidr_rag.errors import FileReadError
 from sidr_rag.files.outline import Outline
 
 _HEADING = re.compile(r"heading\s?([1-9])", re.IGNORECASE)
@@ -13,6 +14,8 @@ _MAX_STYLE_CHAIN = 20
 _DROPPED = frozenset(("del", "moveFrom", "pPrChange", "rPrChange", "Fallback"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _PLAIN_LEVEL = 9
+# What text costs grows with the tables around it; real documents stay far below.
+_MAX_DEPTH = 256
 
 
 def _local(tag: str) -> str:
@@ -148,10 +151,16 @@ class Body(Events):
         self._rows: list[list[str]] = []
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Enter an element; breaks and formatting are taken at once."""
+        """Enter an element; breaks and formatting are taken at once.
+
+        Raises:
+            FileReadError: elements are nested too deeply.
+        """
         name = _local(tag)
         parent = self._path[-1] if self._path else ""
         self._path.append(name)
+        if len(self._path) > _MAX_DEPTH:
+            raise FileReadError(f"elements nested more than {_MAX_DEPTH} deep")
         if self._dropped_at:
             return
         if name in _DROPPED:

@@ -129,7 +129,7 @@ class Backbones:
         if self._device != "auto":
             return self._device.startswith("cuda")
         # Asking torch costs its import, so it is asked only where a driver is, or where it is imported already.
-        if "torch" not in sys.modules and not (self._torch and any(driver.exists() for driver in _GPU_DRIVERS)):
+        if sys.modules.get("torch") is None and not (self._torch and any(driver.exists() for driver in _GPU_DRIVERS)):
             return False
         import torch
 

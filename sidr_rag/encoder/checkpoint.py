@@ -93,8 +93,9 @@ def _sources(files: WeightFiles, config: ModelConfig, side: Side) -> dict[str, s
             if name.startswith(candidate) and (neutral := _neutral(name[len(candidate) :])) is not None
         }
         if found:
-            if "mlm.decoder.bias" in found:
-                found.setdefault("mlm.bias", found["mlm.decoder.bias"])
+            # Files may hold the bias under two names; an untied decoder computes with its own.
+            if "mlm.decoder.bias" in found and (not config.tied_decoder or "mlm.bias" not in found):
+                found["mlm.bias"] = found["mlm.decoder.bias"]
             return found
     expected = "encoder_q.* or encoder_p.*" if config.shared_encoder else f"{prefix}*"
     raise InvalidInputError(f"model: {files.location()} has no tensors of the {side} encoder ({expected}, bert.*)")

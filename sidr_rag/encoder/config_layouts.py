@@ -250,9 +250,10 @@ def _huggingface(source: _Source, folder: Path) -> ModelConfig:
 
 
 def _huggingface_activation(source: _Source, folder: Path) -> Activation:
-    """An explicit "activation" wins; SPLADE checkpoints are known by their pooling module or their name."""
-    if source.values.get("activation") is not None:
-        return cast(Activation, source.choice("activation", "elu1p", get_args(Activation)))
+    """An "activation" of ours wins; SPLADE checkpoints are known by their pooling module or their name."""
+    # DistilBERT uses the same key for its body's activation ("gelu"), so other values are none of our business.
+    if source.values.get("activation") in get_args(Activation):
+        return cast(Activation, source.values["activation"])
     for pooling in sorted(folder.glob("*_SpladePooling/config.json")):
         try:
             function = json.loads(pooling.read_text(encoding="utf-8")).get("activation_function", "relu")

@@ -16,17 +16,19 @@ from sidr_rag.errors import InvalidInputError
 
 Array = NDArray[np.float32]
 
-_LOGIT_BLOCK = 1 << 20  # elements of the [tokens, dimensions] block held at once
-_TRANSPOSE_ROWS = 256
+_LOGIT_BLOCK = 1 << 20  # elements of the [dimensions, tokens] block held at once
+_TOKEN_MULTIPLE = 4  # BLAS kernels take other widths much more slowly
+_SHORT_TEXT = 20  # tokens
 
 
 class NumpyBert:
     """One side's encoder. Immutable once built, so threads may share it.
 
-    Sequences are laid end to end instead of padded, so no text can see another's length.
+    Sequences are laid end to end instead of padded, so no text can see another's length. States are f32[width, tokens]:
+    a large matrix times a few columns takes half the time of a few rows times its transpose.
 
     Args:
-        weights: neutral name -> f32 array, see `checkpoint`.
+        weights: neutral name -> f32 array, see `checkpoint`; their memory is shared.
         config: the model's configuration; `config.native` must hold.
         token_ids: i32[dim], the token id of every dimension.
     """
@@ -40,9 +42,8 @@ class NumpyBert:
         self._sizes: BertSizes = config.bert
         self._mlm = config.head == "mlm"
         self._head_eps = config.head_layer_norm_eps
-        self._layers = [_Layer(weights, i, config.bert) for i in range(config.bert.num_hidden_layers)]
-        embeddings = weights["embeddings.word_embeddings.weight"]
-        self._projection = _transposed_rows(weights.get("mlm.decoder.weight", embeddings), token_ids)
+        decoder = weights.get("mlm.decoder.weight", weights["embeddings.word_embeddings.weight"])
+        self._projection = vocabulary_rows(decoder, token_ids)
         self._bias: Any = weights.get("logit_bias", np.float32(0))
         if self._mlm:
             self._bias = self._bias + weights["mlm.bias"][token_ids]
@@ -59,96 +60,95 @@ class NumpyBert:
             f32[len(sequences), dim].
         """
         bounds = np.cumsum([0, *(len(sequence) for sequence in sequences)]).tolist()
-        hidden = self._head(self._body(sequences, bounds))
-        pooled = np.empty((len(sequences), self._projection.shape[1]), dtype=np.float32)
-        width = max(1024, _LOGIT_BLOCK // max(1, len(hidden)))
-        for start in range(0, pooled.shape[1], width):
-            logits = hidden @ self._projection[:, start : start + width]
+        states = self._head(self._body(sequences, bounds))
+        pooled = np.empty((len(sequences), len(self._projection)), dtype=np.float32)
+        height = max(1024, _LOGIT_BLOCK // states.shape[1])
+        for start in range(0, len(self._projection), height):
+            logits = self._projection[start : start + height] @ states
             for i, (a, b) in enumerate(pairwise(bounds)):
-                np.max(logits[a:b], axis=0, out=pooled[i, start : start + width])
+                _max_of_columns(logits[:, a:b], out=pooled[i, start : start + height])
         pooled += self._bias
         return pooled
 
     def _body(self, sequences: Sequence[Sequence[int]], bounds: list[int]) -> Array:
-        """Last hidden states: f32[tokens, hidden]."""
+        """Last hidden states: f32[hidden, tokens]; columns of no meaning fill the last kernel's width."""
         ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
         positions = np.concatenate([np.arange(len(sequence)) for sequence in sequences])
-        hidden: Array = self._weights["embeddings.word_embeddings.weight"][ids]
-        hidden += self._weights["embeddings.position_embeddings.weight"][positions]
-        hidden += self._weights["embeddings.token_type_embeddings.weight"][0]
-        hidden = _layer_norm(hidden, self._weights, "embeddings.LayerNorm", self._sizes.layer_norm_eps)
-        for layer in self._layers:
-            hidden = layer(hidden, bounds)
-        return hidden
+        embedded = self._weights["embeddings.word_embeddings.weight"][ids]
+        embedded += self._weights["embeddings.position_embeddings.weight"][positions]
+        embedded += self._weights["embeddings.token_type_embeddings.weight"][0]
+        columns = -(-len(ids) // _TOKEN_MULTIPLE) * _TOKEN_MULTIPLE
+        states = np.zeros((self._sizes.hidden_size, columns), dtype=np.float32)
+        states[:, : len(ids)] = embedded.T
+        states = self._layer_norm(states, "embeddings.LayerNorm", self._sizes.layer_norm_eps)
+        for i in range(self._sizes.num_hidden_layers):
+            states = self._layer(states, bounds, f"encoder.layer.{i}")
+        return states
 
-    def _head(self, hidden: Array) -> Array:
-        if not self._mlm:
-            return _layer_norm(hidden, self._weights, "ln", self._head_eps)
-        hidden = gelu_inplace(_linear(hidden, self._weights, "mlm.dense"))
-        return _layer_norm(hidden, self._weights, "mlm.LayerNorm", self._head_eps)
+    def _layer(self, states: Array, bounds: list[int], name: str) -> Array:
+        eps = self._sizes.layer_norm_eps
+        attended = self._linear(
+            self._attention(states, bounds, f"{name}.attention.self"), f"{name}.attention.output.dense"
+        )
+        attended += states
+        states = self._layer_norm(attended, f"{name}.attention.output.LayerNorm", eps)
+        inner = gelu_inplace(self._linear(states, f"{name}.intermediate.dense"))
+        output = self._linear(inner, f"{name}.output.dense")
+        output += states
+        return self._layer_norm(output, f"{name}.output.LayerNorm", eps)
 
-
-class _Layer:
-    """One transformer layer over sequences laid end to end."""
-
-    def __init__(self, weights: Weights, index: int, sizes: BertSizes) -> None:
-        self._weights = weights
-        self._prefix = f"encoder.layer.{index}"
-        self._eps = sizes.layer_norm_eps
-        self._heads = sizes.num_attention_heads
-        names = [f"{self._prefix}.attention.self.{part}" for part in ("query", "key", "value")]
-        # One product for the three projections; the query's carries the scores' scale, 1 / sqrt(head width).
-        self._in_weight = np.concatenate([weights[f"{name}.weight"] for name in names])
-        self._in_bias = np.concatenate([weights[f"{name}.bias"] for name in names])
-        scale = np.float32((sizes.hidden_size // sizes.num_attention_heads) ** -0.5)
-        self._in_weight[: sizes.hidden_size] *= scale
-        self._in_bias[: sizes.hidden_size] *= scale
-
-    def __call__(self, hidden: Array, bounds: list[int]) -> Array:
-        prefix, weights = self._prefix, self._weights
-        attended = _linear(self._attention(hidden, bounds), weights, f"{prefix}.attention.output.dense")
-        attended += hidden
-        hidden = _layer_norm(attended, weights, f"{prefix}.attention.output.LayerNorm", self._eps)
-        inner = gelu_inplace(_linear(hidden, weights, f"{prefix}.intermediate.dense"))
-        output = _linear(inner, weights, f"{prefix}.output.dense")
-        output += hidden
-        return _layer_norm(output, weights, f"{prefix}.output.LayerNorm", self._eps)
-
-    def _attention(self, hidden: Array, bounds: list[int]) -> Array:
-        tokens, width = hidden.shape
-        projected = hidden @ self._in_weight.T
-        projected += self._in_bias
-        # [3, heads, tokens, head width]: views whose inner matrices BLAS reads in place.
-        query, key, value = projected.reshape(tokens, 3, self._heads, -1).transpose(1, 2, 0, 3)
-        context = np.empty((tokens, self._heads, width // self._heads), dtype=np.float32)
-        by_head = context.transpose(1, 0, 2)
+    def _attention(self, states: Array, bounds: list[int], name: str) -> Array:
+        hidden, columns = states.shape
+        heads = self._sizes.num_attention_heads
+        query, key, value = (
+            self._linear(states, f"{name}.{part}").reshape(heads, hidden // heads, columns)
+            for part in ("query", "key", "value")
+        )
+        query *= np.float32((hidden // heads) ** -0.5)
+        context = np.zeros_like(query)
         for a, b in pairwise(bounds):
-            scores = query[:, a:b] @ key[:, a:b].transpose(0, 2, 1)
+            scores = query[:, :, a:b].transpose(0, 2, 1) @ key[:, :, a:b]
             scores -= scores.max(axis=-1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
-            by_head[:, a:b] = scores @ value[:, a:b]
-        return context.reshape(tokens, width)
+            context[:, :, a:b] = value[:, :, a:b] @ scores.transpose(0, 2, 1)
+        return context.reshape(hidden, columns)
+
+    def _head(self, states: Array) -> Array:
+        if not self._mlm:
+            return self._layer_norm(states, "ln", self._head_eps)
+        states = gelu_inplace(self._linear(states, "mlm.dense"))
+        return self._layer_norm(states, "mlm.LayerNorm", self._head_eps)
+
+    def _linear(self, x: Array, name: str) -> Array:
+        y: Array = self._weights[f"{name}.weight"] @ x
+        y += self._weights[f"{name}.bias"][:, None]
+        return y
+
+    def _layer_norm(self, x: Array, name: str, eps: float) -> Array:
+        # Means as vector products: BLAS sums in several accumulators, NumPy along this axis in one.
+        mean = np.full(len(x), 1 / len(x), dtype=np.float32)
+        centred: Array = x - mean @ x
+        centred /= np.sqrt(mean @ (centred * centred) + np.float32(eps))
+        centred *= self._weights[f"{name}.weight"][:, None]
+        centred += self._weights[f"{name}.bias"][:, None]
+        return centred
 
 
-def _linear(x: Array, weights: Weights, name: str) -> Array:
-    y: Array = x @ weights[f"{name}.weight"].T
-    y += weights[f"{name}.bias"]
-    return y
+def vocabulary_rows(matrix: Array, token_ids: NDArray[np.int32]) -> Array:
+    """The rows of the dimensions' tokens; a view where they are consecutive, as with a vocabulary offset."""
+    first = int(token_ids[0])
+    if np.array_equal(token_ids, np.arange(first, first + len(token_ids))):
+        return matrix[first : first + len(token_ids)]
+    chosen: Array = matrix[token_ids]
+    return chosen
 
 
-def _layer_norm(x: Array, weights: Weights, name: str, eps: float) -> Array:
-    centred: Array = x - x.mean(axis=-1, keepdims=True)
-    variance = np.mean(centred * centred, axis=-1, keepdims=True)
-    centred /= np.sqrt(variance + np.float32(eps))
-    centred *= weights[f"{name}.weight"]
-    centred += weights[f"{name}.bias"]
-    return centred
-
-
-def _transposed_rows(matrix: Array, rows: NDArray[np.int32]) -> Array:
-    """f32[hidden, dim]: the chosen rows as columns; a short query's product with it takes half the time."""
-    transposed = np.empty((matrix.shape[1], len(rows)), dtype=np.float32)
-    for start in range(0, len(rows), _TRANSPOSE_ROWS):
-        transposed[:, start : start + _TRANSPOSE_ROWS] = matrix[rows[start : start + _TRANSPOSE_ROWS]].T
-    return transposed
+def _max_of_columns(block: Array, out: Array) -> None:
+    """Row-wise maximum of f32[rows, columns]; NumPy's own reduction is slow along a short axis."""
+    if block.shape[1] > _SHORT_TEXT:
+        np.max(block, axis=1, out=out)
+        return
+    out[...] = block[:, 0]
+    for column in range(1, block.shape[1]):
+        np.maximum(out, block[:, column], out=out)

@@ -36,7 +36,7 @@ def resolve_model(model: str | Path) -> Path:
     if model == DEFAULT_MODEL:
         return DEFAULT_FOLDER
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if str(model) and folder.is_dir():
         return folder.resolve()
     if isinstance(model, Path) or not _HUB_NAME.fullmatch(model) or model.startswith("."):
         raise ModelNotFoundError(

@@ -75,4 +75,9 @@ def overridden(config: ModelConfig, settings: EncoderSettings) -> ModelConfig:
         if length > most:
             raise InvalidInputError(f"max_length is {length}; the model {config.name!r} has {most} positions at most")
         config = replace(config, max_length=PerSide(length, length))
+    if min(config.max_length.query, config.max_length.passage) <= SPECIAL_TOKENS:
+        raise InvalidInputError(
+            f"model {config.name!r}: config.json gives max_length {config.max_length.query} (query) and "
+            f"{config.max_length.passage} (passage); expected at least {SPECIAL_TOKENS + 1}"
+        )
     return config

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sidr_rag.encoder.checkpoint import Weights
 from sidr_rag.encoder.config import ModelConfig
+from sidr_rag.encoder.numpy_bert import vocabulary_rows
 from sidr_rag.errors import InvalidInputError
 
 # Elements of a [tokens, dimensions] block of logits held at once: 8 MB in float32 on CPU (its caches), 512 MB on CUDA.
@@ -78,7 +79,7 @@ class TorchBert:
             if name not in ("mlm.decoder.weight", "mlm.bias", "logit_bias")
         }
         decoder = weights.get("mlm.decoder.weight", weights["embeddings.word_embeddings.weight"])
-        self._projection = self._to_device(_rows(decoder, token_ids), narrow=True)
+        self._projection = self._to_device(vocabulary_rows(decoder, token_ids), narrow=True)
         bias = weights.get("logit_bias", np.zeros((), dtype=np.float32))
         if self._mlm:
             bias = bias + weights["mlm.bias"][token_ids]
@@ -183,14 +184,6 @@ class TorchBert:
 
 def _is_linear(name: str) -> bool:
     return name.startswith(("encoder.", "mlm.dense.")) and "LayerNorm" not in name
-
-
-def _rows(matrix: NDArray[np.float32], rows: NDArray[np.int32]) -> NDArray[np.float32]:
-    """The chosen rows; a view where they are consecutive, as with a vocabulary offset."""
-    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-        return matrix[int(rows[0]) : int(rows[0]) + len(rows)]
-    chosen: NDArray[np.float32] = matrix[rows]
-    return chosen
 
 
 def torch_device(name: str) -> torch.device:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from sidr_rag import SiDR
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every attempt to reach the network fails."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a test tried to reach the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def slow_encoder(monkeypatch: pytest.MonkeyPatch) -> Callable[[SiDR, Sequence[str], float], None]:
+    """Give an engine an encoder stub that knows some queries, and takes that many seconds for each of them."""
+
+    def replace(engine: SiDR, queries: Sequence[str], seconds: float) -> None:
+        encode = engine.encoder.encode_queries
+        known = {(query, kind): encode([query], representation=kind) for query in queries for kind in ("theta", "bot")}
+
+        def stub(texts: Sequence[str], *, representation: str = "theta", **arguments: Any) -> Any:
+            if representation != "bot":
+                time.sleep(seconds)
+            (query,) = texts
+            return known[query, representation]
+
+        monkeypatch.setattr(engine.encoder, "encode_queries", stub)
+
+    return replace
+
+
+@pytest.fixture
+def latest_tick() -> Callable[[Callable[[], Awaitable[T]]], Awaitable[tuple[T, float]]]:
+    """Run something beside a task that wants to wake every 10 ms; gives its result and the worst delay in seconds."""
+
+    async def beside(work: Callable[[], Awaitable[T]]) -> tuple[T, float]:
+        loop = asyncio.get_running_loop()
+        worst = 0.0
+
+        async def tick() -> None:
+            nonlocal worst
+            while True:
+                before = loop.time()
+                await asyncio.sleep(0.01)
+                worst = max(worst, loop.time() - before - 0.01)
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.sleep(0.02)
+        result = await work()
+        await asyncio.sleep(0.02)
+        ticking.cancel()
+        return result, worst
+
+    return beside

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_sidr import SiDRRetriever
+
+TEXTS = ["copper wire", "copper pipe", "falcon nest", "river stone"]
+QUERIES = ["copper", "falcon", "river", "wire"] * 5
+
+
+async def test_searches_never_block_the_loop(
+    slow_encoder: Callable[..., None], latest_tick: Callable[..., Any]
+) -> None:
+    # R50
+    retriever = SiDRRetriever.from_texts(TEXTS, ids=["w", "p", "f", "r"])
+    expected = retriever.batch(QUERIES)
+    slow_encoder(retriever.engine, QUERIES, 0.3)
+    delays = []
+    # A loop that is blocked is late every time; one on a busy machine is not.
+    while not delays or (delays[-1] >= 0.1 and len(delays) < 3):
+        (one_by_one, together), delay = await latest_tick(
+            lambda: asyncio.gather(
+                asyncio.gather(*(retriever.ainvoke(query) for query in QUERIES)), retriever.abatch(QUERIES[:4])
+            )
+        )
+        delays.append(delay)
+        assert one_by_one == expected
+        assert together == expected[:4]
+    assert min(delays) < 0.1
+
+
+async def test_options_reach_an_async_call() -> None:
+    retriever = SiDRRetriever.from_texts(TEXTS, [{"n": i} for i in range(4)], k=1)
+    assert [d.metadata["n"] for d in await retriever.ainvoke("copper", k=4, filter={"n": 1})] == [1]
+
+
+async def test_changes_have_async_twins(tmp_path: Path) -> None:
+    retriever = SiDRRetriever.from_texts([], path=tmp_path / "store", k=1)
+    assert await retriever.aadd_texts(["copper wire"], [{"n": 1}], ids=["w"]) == ["w"]
+    assert await retriever.aadd_documents([Document("falcon nest", id="f")]) == ["f"]
+    assert [d.id for d in await retriever.ainvoke("falcon")] == ["f"]
+    assert [d.metadata for d in await retriever.aget_by_ids(["w"])] == [{"n": 1}]
+    assert await retriever.adelete(["f", "absent"]) == {"num_deleted": 1}
+    assert await retriever.ainvoke("falcon") == []
+
+
+async def test_adding_and_searching_at_once() -> None:
+    retriever = SiDRRetriever.from_texts([f"anchor {i}" for i in range(50)], k=60)
+
+    async def search() -> None:
+        for _ in range(5):
+            documents = await retriever.ainvoke("anchor", first_stage="lexical")
+            assert len(documents) == 50
+            assert all(d.page_content.startswith("anchor") for d in documents)
+
+    async def add_and_delete() -> None:
+        for _ in range(5):
+            ids = await retriever.aadd_texts(["river stone"] * 3)
+            assert await retriever.adelete(ids) == {"num_deleted": 3}
+
+    await asyncio.gather(search(), search(), add_and_delete(), add_and_delete())
+    assert len(retriever.engine) == 50

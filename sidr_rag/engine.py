@@ -263,7 +263,7 @@ class SiDR(Collection):
 
     def embed(self) -> int:
         """Embed what is not embedded yet, so that full search answers at once; returns how many passages there are."""
-        return len(self._pipeline.embedding_index(self._store.current()).seqs)
+        return self._pipeline.embed_all()
 
     @property
     def encoder(self) -> Encoder:

@@ -15,7 +15,7 @@ from sidr_rag.errors import InvalidInputError, InvalidTypeError, SidrError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.embedding_index import EmbeddingIndex
 from sidr_rag.index.passages import Row
-from sidr_rag.index.store import Store
+from sidr_rag.index.store import StaleStateError, Store
 from sidr_rag.inputs import as_count
 from sidr_rag.protocols import Reranker
 from sidr_rag.rerank.cache import Vector
@@ -116,7 +116,7 @@ class Pipeline:
         encoded = self._encode(queries, request)
         hits, rows = self._consistent(lambda index: self._hits(encoded, request, index))
         if request.rerank and request.k:
-            return self._reranked(queries, encoded[0], hits, rows, request)
+            return self._reranked(queries, self._second_vectors(queries, encoded[0], request), hits, rows, request)
         beta = request.search == "beta"
         return [
             [
@@ -158,6 +158,16 @@ class Pipeline:
                 self._embedding = EmbeddingIndex.build(index.generation, index.dim, self._embedded(index))
             return self._embedding
 
+    def embed_all(self) -> int:
+        """Embed what is not embedded yet; returns how many passages there are."""
+        for _ in range(10):
+            try:
+                return len(self.embedding_index(self.store.current()).seqs)
+            except StaleStateError:
+                continue
+        with self.store.frozen() as index:
+            return len(self.embedding_index(index).seqs)
+
     # Inside
 
     def _encode(self, queries: Sequence[str], request: Request) -> tuple[SparseVectors, SparseVectors]:
@@ -173,6 +183,14 @@ class Pipeline:
             own,
         )
 
+    def _second_vectors(self, queries: Sequence[str], first: SparseVectors, request: Request) -> SparseVectors:
+        """V_theta of the queries for the second stage, whatever represented them in the first."""
+        if not (request.reranker is None or isinstance(request.reranker, str)):
+            return first  # an object scores the text itself
+        if request.query_repr == "theta" and request.first_stage != "lexical":
+            return first
+        return self.encoder.encode_queries(queries, max_active_dims=request.max_active_dims)
+
     def _hits(self, encoded: tuple[SparseVectors, SparseVectors], request: Request, index: BotIndex) -> list[SeqHits]:
         theta, own = encoded
         if request.search == "beta":
@@ -187,7 +205,10 @@ class Pipeline:
     def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> tuple[list[SeqHits], dict[int, Row]]:
         """Hits with the rows they name; searched again where a found passage was deleted before it was read."""
         for _ in range(10):
-            hits, rows = self._with_rows(search(self.store.current()))
+            try:
+                hits, rows = self._with_rows(search(self.store.current()))
+            except StaleStateError:
+                continue
             if rows is not None:
                 return hits, rows
         # Every attempt lost a passage to a deletion: let this object's writers wait once.
@@ -215,8 +236,10 @@ class Pipeline:
         seqs = index.live_seqs().tolist()
         for i in range(0, len(seqs), 1024):
             rows = self.store.fetch(seqs[i : i + 1024])
-            present = [s for s in seqs[i : i + 1024] if s in rows]
-            yield from zip(present, self.embedder.vectors([rows[s].content for s in present]), strict=True)
+            if len(rows) < len(seqs[i : i + 1024]):
+                raise StaleStateError("a passage was deleted before it was embedded")
+            part = sorted(rows)
+            yield from zip(part, self.embedder.vectors([rows[s].content for s in part]), strict=True)
 
     def _reranked(
         self,

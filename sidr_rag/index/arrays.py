@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -64,7 +65,9 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], meta: Mapping[s
         partial.replace(path)
         sync_folder(path.parent)
     except OSError as e:
-        partial.unlink(missing_ok=True)
+        for left in (partial, path):  # the name itself, too, if its entry could not be made durable
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
         raise StorageError(e.errno, f"could not write {path.name}: {e.strerror}", str(path)) from e
 
 

@@ -115,6 +115,7 @@ class BotIndex:
         if factors is None:
             # One power for each distinct length: equal lengths get equal bits wherever the passage stands.
             lengths, at = np.unique(view.segment.lengths, return_inverse=True)
+            lengths = np.maximum(lengths, 1)  # a passage without tokens is never scored, and 0 has no negative power
             average = self.total_length / self.n_live
             factors = np.power(1.0 - slope + slope * (lengths.astype(np.float64) / average), -exponent)[at]
             self._factors[key] = factors

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
-from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry
+from sidr_rag.index.passages import Row, SegmentEntry
+from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of, text_of
 
 APPLICATION_ID = 0x53694452  # "SiDR"
 _SCHEMA = """
@@ -27,7 +29,6 @@ CREATE TABLE segments (
 CREATE TABLE tombstones (seq INTEGER PRIMARY KEY);
 INSERT INTO meta VALUES ('generation', '0'), ('next_seq', '1');
 """
-_CHUNK = 500
 
 
 class _Connection(sqlite3.Connection):
@@ -64,20 +65,23 @@ class Database:
         self._uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
         self._guard = threading.Lock()
         self._closed = False
+        self._identity: tuple[int, int] | None = None
         if read_only and not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists():
             # Without a writable folder SQLite cannot share a journal; without a journal the file is all there is.
             self._uri += "&immutable=1"
         with self.errors():
             (found,) = self.reader().execute("PRAGMA application_id").fetchone()
+            self._identity = self._identity_now()
         if found != APPLICATION_ID:
             raise IndexFormatError(f"{path}: not a sidr-rag store")
 
     @staticmethod
     def create(path: Path, settings: dict[str, str]) -> None:
-        """Make an empty store file, whole or not at all."""
+        """Make an empty store file, whole or not at all; what an interrupted attempt has left is dropped first."""
         partial = path.with_name(path.name + ".new")
-        partial.unlink(missing_ok=True)
         try:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                partial.with_name(partial.name + suffix).unlink(missing_ok=True)
             os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             connection = sqlite3.connect(partial, isolation_level=None)
             try:
@@ -103,24 +107,38 @@ class Database:
             raise StorageError(
                 getattr(e, "sqlite_errorcode", None), f"the store's database: {e}", str(self.path)
             ) from e
+        except sqlite3.ProgrammingError as e:
+            if self._closed:
+                raise SidrError("this store was closed meanwhile; open it again") from e
+            raise
         except sqlite3.DatabaseError as e:
             raise IndexFormatError(f"{self.path}: damaged or not a database ({e})") from e
 
     def reader(self) -> sqlite3.Connection:
         """This thread's reading connection, made anew after a fork."""
+        self._check_open()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None or self._local.pid != os.getpid():
             connection = self._connect(write=False)
             self._local.connection, self._local.pid = connection, os.getpid()
-        if self._closed:
-            raise SidrError("this store is closed; open it again")
         return connection
+
+    def check_in_place(self) -> None:
+        """See that the file is still the one that was opened.
+
+        Raises:
+            SidrError: if this object is closed.
+            IndexFormatError: if the file was deleted or replaced; it names the file.
+        """
+        self._check_open()
+        if self._identity_now() != self._identity:
+            raise IndexFormatError(f"{self.path}: was deleted or replaced since it was opened; open the store again")
 
     def generation(self) -> int:
         """The number of the last commit, by any process."""
         with self.errors():
-            (value,) = self.reader().execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
-        return int(value)
+            found = self.reader().execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
+            return _number("generation", found[0] if found else None)
 
     def state(self) -> State:
         """Generation, segments, tombstones and settings of one moment."""
@@ -129,28 +147,29 @@ class Database:
             entries = c.execute("SELECT name, n_rows, first_seq, last_seq FROM segments ORDER BY position")
             segments = [SegmentEntry(str(n), int(r), int(a), int(b)) for n, r, a, b in entries]
             tombstones = [int(s) for (s,) in c.execute("SELECT seq FROM tombstones ORDER BY seq")]
-        return State(int(meta.pop("generation")), int(meta.pop("next_seq")), segments, tombstones, meta)
+            numbers = [_number(key, meta.pop(key, None)) for key in ("generation", "next_seq")]
+        return State(numbers[0], numbers[1], segments, tombstones, meta)
 
     def scan_metadata(self) -> Iterator[tuple[int, str]]:
         """See `PassageTable`."""
         with self.errors():
             for seq, metadata in self.reader().execute("SELECT seq, metadata FROM passages ORDER BY seq"):
-                yield int(seq), metadata.decode()
+                yield int(seq), text_of(metadata)
 
     def lookup(self, ids: Sequence[str]) -> dict[str, int]:
         """See `PassageTable`."""
         with self.errors():
-            return _lookup(self.reader(), ids)
+            return lookup_ids(self.reader(), ids)
 
     def fetch(self, seqs: Sequence[int]) -> dict[int, Row]:
         """See `PassageTable`."""
         found: dict[int, Row] = {}
         with self.errors():
             connection = self.reader()
-            for part in _parts(seqs):
+            for part in parts_of(seqs):
                 marks = ",".join("?" * len(part))
                 query = f"SELECT seq, id, title, text, metadata FROM passages WHERE seq IN ({marks})"
-                found.update((r.seq, r) for r in map(_row, connection.execute(query, part)))
+                found.update((r.seq, r) for r in map(row_of, connection.execute(query, part)))
         return found
 
     def scan(self) -> Iterator[Row]:
@@ -164,25 +183,34 @@ class Database:
             connection = self._connect(write=False)
             try:
                 for values in connection.execute(query, (first, last)):
-                    yield _row(values)
+                    yield row_of(values)
             finally:
                 connection.close()
 
     def begin(self) -> SqliteTransaction:
         """See `PassageTable`."""
         with self.errors():
+            self.check_in_place()
             if self._writer is None:
                 self._writer = self._connect(write=True)
             self._writer.execute("BEGIN IMMEDIATE")
         return SqliteTransaction(self, self._writer)
 
     def purge(self) -> None:
-        """Rewrite the file without free pages, and empty the journal."""
+        """Rewrite the file without free pages, and empty the journal.
+
+        Raises:
+            StorageError: if a reader kept the journal from being emptied.
+        """
         with self.errors():
             connection = self._connect(write=True)
             try:
                 connection.execute("VACUUM")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if busy:
+                    raise StorageError(
+                        errno.EBUSY, "a reader keeps old pages in use; purge again when it is done", str(self.path)
+                    )
             finally:
                 connection.close()
 
@@ -196,6 +224,17 @@ class Database:
                 connection.close()
         self._writer = None
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SidrError("this store is closed; open it again")
+
+    def _identity_now(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _connect(self, *, write: bool) -> _Connection:
         connection = sqlite3.connect(
             self._uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10, factory=_Connection
@@ -208,76 +247,16 @@ class Database:
             connection.execute("PRAGMA query_only = ON")
         with self._guard:
             self._connections.add(connection)
+        if self._identity is not None:
+            self.check_in_place()  # a connection of a later thread must not see another file than the first one's
         return connection
 
 
-class SqliteTransaction:
-    """See `Transaction`; also what only a copy into an existing store needs."""
-
-    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
-        self._database = database
-        self._c = connection
-
-    def lookup(self, ids: Sequence[str]) -> dict[str, int]:
-        """See `Transaction`."""
-        with self._database.errors():
-            return _lookup(self._c, ids)
-
-    def insert(self, rows: Sequence[Row]) -> None:
-        """See `Transaction`."""
-        with self._database.errors():
-            self._c.executemany(
-                "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
-                (
-                    (
-                        r.seq,
-                        _blob(r.id),
-                        None if r.title is None else _blob(r.title),
-                        _blob(r.text),
-                        r.metadata.encode(),
-                    )
-                    for r in rows
-                ),
-            )
-
-    def delete(self, seqs: Sequence[int]) -> None:
-        """See `Transaction`."""
-        with self._database.errors():
-            self._c.executemany("DELETE FROM passages WHERE seq = ?", ((s,) for s in seqs))
-
-    def clear(self) -> None:
-        """Remove every passage, segment and tombstone."""
-        with self._database.errors():
-            for table in ("passages", "segments", "tombstones"):
-                self._c.execute(f"DELETE FROM {table}")
-
-    def set_settings(self, settings: dict[str, str]) -> None:
-        """Set values of the settings table."""
-        with self._database.errors():
-            self._c.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", settings.items())
-
-    def commit(self, change: SegmentChange, next_seq: int) -> int:
-        """See `Transaction`."""
-        with self._database.errors():
-            if change.segments is not None:
-                self._c.execute("DELETE FROM segments")
-                self._c.executemany(
-                    "INSERT INTO segments VALUES (?, ?, ?, ?, ?)",
-                    ((i, *entry) for i, entry in enumerate(change.segments)),
-                )
-            self._c.executemany("INSERT OR IGNORE INTO tombstones VALUES (?)", ((s,) for s in change.bury))
-            self._c.executemany("DELETE FROM tombstones WHERE seq = ?", ((s,) for s in change.settle))
-            self._c.execute("UPDATE meta SET value = ? WHERE key = 'next_seq'", (str(next_seq),))
-            self._c.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'generation'")
-            (value,) = self._c.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
-            self._c.execute("COMMIT")
-        return int(value)
-
-    def rollback(self) -> None:
-        """See `Transaction`."""
-        with contextlib.suppress(sqlite3.Error):
-            if self._c.in_transaction:
-                self._c.execute("ROLLBACK")
+def _number(key: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise sqlite3.DatabaseError(f"the setting {key!r} is unreadable") from None
 
 
 @contextlib.contextmanager
@@ -287,30 +266,3 @@ def _reading(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         yield connection
     finally:
         connection.execute("COMMIT")
-
-
-def _lookup(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in _parts(ids):
-        marks = ",".join("?" * len(part))
-        query = f"SELECT id, seq FROM passages WHERE id IN ({marks})"
-        found.update((_text(i), int(s)) for i, s in connection.execute(query, [_blob(i) for i in part]))
-    return found
-
-
-def _row(values: Any) -> Row:
-    seq, passage_id, title, text, metadata = values
-    return Row(seq, _text(passage_id), None if title is None else _text(title), _text(text), metadata.decode())
-
-
-def _blob(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text(blob: bytes) -> str:
-    return blob.decode("utf-8", "surrogatepass")
-
-
-def _parts(items: Sequence[Any]) -> Iterator[list[Any]]:
-    for i in range(0, len(items), _CHUNK):
-        yield list(items[i : i + _CHUNK])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -57,16 +58,13 @@ class StoreSettings:
         try:
             values = json.loads(text)
             options = values.get("options", {})
-            if not isinstance(options, dict):
+            thresholds = tuple(int(t) for t in values["thresholds"])
+            if not isinstance(options, dict) or thresholds[:1] != (1,) or list(thresholds) != sorted(set(thresholds)):
                 raise TypeError
             return cls(
-                int(values["dim"]),
-                tuple(int(t) for t in values["thresholds"]),
-                str(values["fingerprint"]),
-                str(values["normalization"]),
-                options,
+                int(values["dim"]), thresholds, str(values["fingerprint"]), str(values["normalization"]), options
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise IndexFormatError(f"{path}: the store's settings are unreadable") from e
 
 
@@ -98,19 +96,23 @@ class Folder:
             IndexFormatError: if the folder holds other files.
             StorageError: if the disk refuses.
         """
-        ours = {self.database.name, f"{self.database.name}.new", "segments", "lock"}
+        new = f"{self.database.name}.new"
+        ours = {self.database.name, new, f"{new}-journal", f"{new}-wal", f"{new}-shm"}
+        ours |= {self.segments.name, self.lock.name, "sidr.json.tmp"}  # what an interrupted attempt may have left
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            others = sorted(p.name for p in self.path.iterdir() if p.name not in ours)
-            if others:
+            if any(p.name not in ours for p in self.path.iterdir()):
                 raise IndexFormatError(f"{self.path}: not empty and not a store; choose an empty or a new folder")
             self.segments.mkdir(exist_ok=True, mode=0o700)
             self.database.unlink(missing_ok=True)
             Database.create(self.database, {"settings": settings.to_json()})
             marker = {"format": FORMAT, "uuid": store_id or uuid.uuid4().hex, "library": "sidr-rag"}
             partial = self.path / "sidr.json.tmp"
-            partial.write_text(json.dumps(marker) + "\n", encoding="utf-8")
-            partial.chmod(0o600)
+            partial.unlink(missing_ok=True)
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(json.dumps(marker).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
             partial.replace(self.marker)
             sync_folder(self.path)
         except StorageError:
@@ -128,7 +130,9 @@ class Folder:
             raise IndexFormatError(
                 f"{self.path}: no such folder; make a store with create=True or from_texts(path=...)"
             )
-        for part in (self.marker, self.database, self.segments):
+        journals = [f"{file.name}{end}" for file in (self.database, self.embeddings) for end in ("-wal", "-shm")]
+        names = [self.marker.name, self.database.name, self.embeddings.name, self.segments.name, self.lock.name]
+        for part in (self.path / name for name in (*names, *journals)):
             if part.is_symlink():
                 raise IndexFormatError(f"{part}: is a symbolic link; a store follows none")
         if not self.is_store():
@@ -138,7 +142,7 @@ class Folder:
             version, store_id = marker["format"], str(marker["uuid"])
         except OSError as e:
             raise StorageError(e.errno, f"cannot read: {e.strerror}", str(self.marker)) from e
-        except (ValueError, KeyError, TypeError) as e:
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise IndexFormatError(f"{self.marker}: unreadable") from e
         if version != FORMAT:
             raise IndexFormatError(
@@ -148,6 +152,12 @@ class Folder:
         if not self.database.is_file():
             raise IndexFormatError(f"{self.database}: missing; the store's passages are lost")
         return store_id
+
+    def remove(self) -> None:
+        """Take back what `create` made, as far as it can be."""
+        self.marker.unlink(missing_ok=True)  # first: without it the rest is no store
+        for path in (*self.segments.glob("*.seg"), self.database, self.lock):
+            remove_quietly(path)
 
     def drop_unlisted(self, listed: set[str]) -> None:
         """Remove files that no commit names; only the writer may call this."""

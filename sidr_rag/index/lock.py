@@ -60,6 +60,9 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock back."""
         if self._fd is not None:
+            if self.held and fcntl is not None:
+                # Closing is not enough where a forked child still has the descriptor.
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = None
 

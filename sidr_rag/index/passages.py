@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
+from sidr_rag.search.json_values import MAX_DEPTH
 from sidr_rag.types import Passage
 
 
@@ -200,17 +201,22 @@ class _MemoryTransaction:
 
 def metadata_of(text: str) -> dict[str, Any]:
     """Metadata from its JSON text: new objects at every call."""
-    value: dict[str, Any] = {} if text == "{}" else json.loads(text)
+    try:
+        value = {} if text == "{}" else json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise IndexFormatError(f"the metadata of a stored passage are damaged ({type(e).__name__})") from None
+    if not isinstance(value, dict):
+        raise IndexFormatError(f"the metadata of a stored passage are damaged ({type(value).__name__})")
     return value
 
 
 def metadata_json(metadata: Mapping[str, Any] | None, passage_id: str) -> str:
-    """Metadata as ASCII JSON text.
+    """Metadata as JSON text.
 
     Raises:
         InvalidTypeError: if it is no mapping, or holds what JSON cannot give back: other types, keys that are no
             strings. The message names the passage id and the type.
-        InvalidInputError: if it holds NaN or infinity, or is nested too deep.
+        InvalidInputError: if it holds NaN, infinity or an integer of thousands of digits, or is nested too deep.
     """
     if not metadata:
         if metadata is not None and not isinstance(metadata, Mapping):
@@ -223,19 +229,23 @@ def metadata_json(metadata: Mapping[str, Any] | None, passage_id: str) -> str:
             f"metadata of passage {passage_id!r} is {type(metadata).__name__}; give a mapping or None"
         )
     try:
-        plain = _plain(metadata, passage_id)
-        return json.dumps(plain, allow_nan=False, separators=(",", ":"))
-    except RecursionError:
-        raise InvalidInputError(f"metadata of passage {passage_id!r} is nested too deep, or holds itself") from None
+        # Not as ASCII: two halves of a surrogate pair would come back as one character.
+        return json.dumps(_plain(metadata, passage_id), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except ValueError as e:
         if isinstance(e, InvalidInputError):
             raise
         raise InvalidInputError(
-            f"metadata of passage {passage_id!r} holds NaN or infinity, which JSON has not; use null or a string"
+            f"metadata of passage {passage_id!r} holds NaN, infinity or an integer too long for JSON; "
+            "use null or a string"
         ) from None
 
 
-def _plain(value: Any, passage_id: str) -> Any:
+def _plain(value: Any, passage_id: str, depth: int = 1) -> Any:
+    if depth > MAX_DEPTH + 1:
+        raise InvalidInputError(
+            f"metadata of passage {passage_id!r} is nested more than {MAX_DEPTH} levels deep, or holds itself; "
+            "flatten it"
+        )
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, Mapping):
@@ -244,9 +254,9 @@ def _plain(value: Any, passage_id: str) -> Any:
                 raise InvalidTypeError(
                     f"metadata of passage {passage_id!r} has a key of type {type(key).__name__}; keys must be strings"
                 )
-        return {str(k): _plain(v, passage_id) for k, v in value.items()}
+        return {str(k): _plain(v, passage_id, depth + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v, passage_id) for v in value]
+        return [_plain(v, passage_id, depth + 1) for v in value]
     for base in (str, bool, int, float):
         if isinstance(value, base):
             return base(value)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sidr_rag.errors import IndexFormatError
 from sidr_rag.index.arrays import read_arrays, write_arrays
 
+_LENGTHS = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
+
 
 @dataclass(frozen=True)
 class Level:
@@ -115,17 +117,26 @@ class Segment:
             thresholds = [int(t) for t in meta["levels"].split(",")]
             seqs = arrays["seqs"]
             levels = tuple(_level(path, arrays, i, t, len(seqs), dim) for i, t in enumerate(thresholds))
-            lengths = arrays["lengths"].astype(np.uint32)
+            lengths = arrays["lengths"]
         except (KeyError, ValueError) as e:
             raise IndexFormatError(f"{path}: a part of the segment is missing or unreadable") from e
-        if seqs.dtype != np.uint64 or len(lengths) != len(seqs) or np.any(seqs[1:] <= seqs[:-1]):
+        if (
+            seqs.dtype != np.uint64
+            or lengths.dtype not in _LENGTHS
+            or len(lengths) != len(seqs)
+            or np.any(seqs[1:] <= seqs[:-1])
+        ):
             raise IndexFormatError(f"{path}: rows are not in order")
-        return cls(dim, seqs, lengths, levels)
+        return cls(dim, seqs, lengths.astype(np.uint32), levels)
 
 
 def _level(path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, n_rows: int, dim: int) -> Level:
     doc_dims, term_dims, rows = arrays[f"{i}.doc_dims"], arrays[f"{i}.term_dims"], arrays[f"{i}.rows"]
-    doc_indptr, term_indptr = _indptr(arrays[f"{i}.doc_lens"]), _indptr(arrays[f"{i}.term_lens"])
+    doc_lens, term_lens = arrays[f"{i}.doc_lens"], arrays[f"{i}.term_lens"]
+    if doc_lens.dtype not in _LENGTHS or term_lens.dtype not in _LENGTHS:
+        # A negative length would let a list begin or end outside `rows` although their sum is right.
+        raise IndexFormatError(f"{path}: list lengths of level {threshold} are not unsigned integers")
+    doc_indptr, term_indptr = _indptr(doc_lens), _indptr(term_lens)
     ok = (
         len(doc_indptr) == n_rows + 1
         and len(term_indptr) == len(term_dims) + 1
@@ -134,6 +145,7 @@ def _level(path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, 
         and len(rows) == len(doc_dims)
         and rows.dtype in (np.uint16, np.uint32)
         and doc_dims.dtype in (np.uint16, np.int32)
+        and term_dims.dtype == doc_dims.dtype
         and (not len(rows) or rows.max() < n_rows)
         and (not len(doc_dims) or (doc_dims.min() >= 0 and doc_dims.max() < dim))
         and (not len(term_dims) or (term_dims.min() >= 0 and term_dims.max() < dim))

@@ -28,7 +28,8 @@ def write_snapshot(source: Store, path: Path, *, overwrite: bool = False) -> Non
         StorageError: if the disk refuses; the target then has its old contents.
     """
     folder = Folder(path)
-    if not folder.is_store():
+    made = not folder.is_store()
+    if made:
         folder.create(source.settings, source.store_id)
     elif folder.store_id() != source.store_id and not overwrite:
         raise IndexFormatError(
@@ -42,6 +43,10 @@ def write_snapshot(source: Store, path: Path, *, overwrite: bool = False) -> Non
             _copy(source, folder, database)
         finally:
             database.close()
+    except BaseException:
+        if made:
+            folder.remove()
+        raise
     finally:
         lock.release()
 

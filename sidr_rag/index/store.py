@@ -29,6 +29,10 @@ from sidr_rag.search.filters import Filter, filter_mask
 _FILTER_CACHE = 32
 
 
+class StaleStateError(SidrError):
+    """A part of a state is no longer to be had, because a newer one was committed; take that one."""
+
+
 class Store:
     """Passages in a table (SQLite or memory) with the immutable index state that belongs to each commit.
 
@@ -90,6 +94,10 @@ class Store:
                     f"opened with {tokenizer.fingerprint} ({tokenizer.normalization!r}); "
                     "open it with the model it was made for"
                 )
+            if settings.dim != tokenizer.vocabulary.dim:
+                raise IndexFormatError(
+                    f"{folder.database}: has {settings.dim} dimensions, and its tokenizer {tokenizer.vocabulary.dim}"
+                )
             return cls(settings, tokenizer, database, folder, read_only=read_only)
         except BaseException:
             database.close()
@@ -119,13 +127,18 @@ class Store:
         return self.table.scan()
 
     def matching(self, condition: Filter, index: BotIndex) -> NDArray[np.uint64]:
-        """Seqs of the passages whose metadata match, ascending; remembered for as long as nothing changes."""
+        """Seqs of the passages whose metadata match, ascending; remembered for as long as nothing changes.
+
+        Raises:
+            StaleStateError: if the store has changed since `index`; the caller then searches the new state.
+        """
         key = (index.generation, condition.key)
         with self._load:
             if key in self._filters:
                 self._filters.move_to_end(key)
                 return self._filters[key]
         pairs = list(self.table.scan_metadata())
+        self.check_unchanged(index)  # else the passages read are not those of the index
         mask = filter_mask(condition, (metadata_of(text) for _, text in pairs))
         seqs = np.array([seq for seq, _ in pairs], dtype=np.uint64)[mask]
         with self._load:
@@ -133,6 +146,15 @@ class Store:
             while len(self._filters) > _FILTER_CACHE:
                 self._filters.popitem(last=False)
         return seqs
+
+    def check_unchanged(self, index: BotIndex) -> None:
+        """See that nothing was committed since a state was taken.
+
+        Raises:
+            StaleStateError: if something was.
+        """
+        if self.table.generation() != index.generation:
+            raise StaleStateError("the store was changed during this search")
 
     # Writing
 
@@ -187,8 +209,10 @@ class Store:
         assert isinstance(self.table, Database)
         assert self.folder is not None
         state = self.table.state()
-        if state.generation <= self._index.generation:
+        if state.generation == self._index.generation:
             return
+        if state.generation < self._index.generation:
+            raise IndexFormatError(f"{self.folder.database}: is older than it was; open the store again")
         known = {view.name: SegmentView(view.name, view.segment) for view in self._index.views}
         tombstones = np.array(state.tombstones, dtype=np.uint64)
         views = []

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from sidr_rag.errors import InvalidInputError, ReadOnlyError
+from sidr_rag.errors import InvalidInputError, ReadOnlyError, SidrError, StorageError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
+from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
 from sidr_rag.index.merge import merge_segments, plan_merge
@@ -40,13 +42,16 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = None if store.folder is None else WriterLock(store.folder.lock)
+        self._changing = False
 
     def add(self, rows: Iterable[Row], on_conflict: OnConflict) -> list[int]:
         """See `Store.add`."""
+        if on_conflict not in get_args(OnConflict):
+            raise InvalidInputError(f"on_conflict={on_conflict!r} is not known; choose 'replace', 'error' or 'skip'")
         with self._writing() as change:
             for block in in_blocks(iter(rows)):
                 self._add_block(change, block, on_conflict)
-        self.merge_due()
+        self._merge_if_possible()
         return change.buried
 
     def delete(self, ids: Sequence[str]) -> list[int]:
@@ -54,7 +59,7 @@ class Writer:
         with self._writing() as change:
             change.buried = sorted(change.transaction.lookup(list(dict.fromkeys(ids))).values())
             change.transaction.delete(change.buried)
-        self.merge_due()
+        self._merge_if_possible()
         return change.buried
 
     def compact(self) -> None:
@@ -73,6 +78,10 @@ class Writer:
         """Become the folder's writer; returns the state to build on."""
         if self._store.read_only:
             raise ReadOnlyError("this store was opened with read_only=True; open it without to change it")
+        if self._changing:
+            raise SidrError("this store is being changed by the call that asks for another change; make one at a time")
+        if isinstance(self._store.table, Database):
+            self._store.table.check_in_place()
         first = self._lock is not None and not self._lock.held
         if self._lock is not None:
             self._lock.acquire()
@@ -88,11 +97,13 @@ class Writer:
             index = self._acquire()
             change = _Change(self._store.table.begin(), index.next_seq)
             saved: list[str] = []
+            self._changing = True
             try:
                 index = self._mended(index, saved)
                 yield change
                 if not change.added and not change.buried:
                     change.transaction.rollback()
+                    self._discard(saved)
                     return
                 dead = np.array(sorted(change.buried), dtype=np.uint64)
                 after = index.changed(
@@ -105,6 +116,8 @@ class Writer:
                 change.transaction.rollback()
                 self._discard([*saved, *(view.name for view in change.added)])
                 raise
+            finally:
+                self._changing = False
             self._store.rebuilt.clear()
             self._store.publish(after)
 
@@ -153,6 +166,13 @@ class Writer:
             segment.save(self._store.folder.segment_file(view.name))
         change.transaction.insert(rows)
         change.next_seq += len(rows)
+
+    def _merge_if_possible(self) -> None:
+        """Merge after a commit, which stands whatever happens here."""
+        try:
+            self.merge_due()
+        except StorageError as e:
+            warnings.warn(f"the index could not be merged and stays in parts ({e})", RuntimeWarning, stacklevel=4)
 
     def merge_due(self) -> None:
         """Merge while segments are many or mostly deleted."""

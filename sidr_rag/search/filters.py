@@ -120,10 +120,17 @@ class Condition(Filter):
 
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the stored value stands in the operator's relation to the operand."""
-        value: Any = metadata
-        for name in self.path:
+        return self.test(metadata[self.path[0]]) if self.path[0] in metadata else self.test_missing()
+
+    def test(self, value: Any) -> bool:
+        """Whether a passage passes that has this value under the first key of the path."""
+        for name in self.path[1:]:
             value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
         return OPERATORS[self.op][1](value, self.operand)
+
+    def test_missing(self) -> bool:
+        """Whether a passage passes that does not have the first key of the path."""
+        return OPERATORS[self.op][1](_MISSING, self.operand)
 
     @cached_property
     def key(self) -> str:

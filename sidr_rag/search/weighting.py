@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.errors import InvalidInputError
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.types import SparseVectors
 
 
@@ -35,6 +35,14 @@ class Weighting:
     theta_blend: float | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (("levels", int), ("gains", float)):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not all(_is_number(v, kind) for v in values):
+                raise InvalidTypeError(f"weighting.{name}={values!r} must be a tuple of {kind.__name__} numbers")
+        for name in ("idf_exponent", "length_exponent", "length_slope", "theta_blend"):
+            value = getattr(self, name)
+            if not _is_number(value, float) and not (name == "theta_blend" and value is None):
+                raise InvalidTypeError(f"weighting.{name}={value!r} is a {type(value).__name__}; give a number")
         if (
             not self.levels
             or self.levels[0] != 1
@@ -63,12 +71,16 @@ class Weighting:
         parts = dict(values)
         for name in ("levels", "gains"):
             if name in parts:
-                parts[name] = tuple(parts[name])
+                parts[name] = tuple(parts[name]) if isinstance(parts[name], list | tuple) else parts[name]
         return cls(**parts)
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values from which `from_mapping` makes the same weighting."""
         return asdict(self)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int if kind is int else (int, float))
 
 
 BINARY = Weighting()

@@ -1,0 +1,66 @@
+# Every target works from a fresh clone with Python and make alone; the first run sets up .venv.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.sidr-installed
+PACKAGES := -e '.[torch,files,cli]' -e integrations/langchain -e integrations/llama_index
+MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
+	constraints.txt requirements-dev.txt
+
+.PHONY: help setup demo test lint format types bench wheels ci clean distclean
+
+help:
+	@echo "make demo | test | lint | format | types | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
+
+setup: $(STAMP)
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "Python 3.10 or later is needed; choose one with: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "No virtual environment could be made; on Debian and Ubuntu, install python3-venv." >&2; exit 1; }
+
+$(STAMP): $(PY) $(MANIFESTS)
+	@$(PY) -m pip --version >/dev/null || \
+		{ echo "$(VENV) has no pip (an unfinished setup?); remove it with: make distclean" >&2; exit 1; }
+	$(PY) -m pip install --quiet -c constraints.txt -r requirements-dev.txt $(PACKAGES) || \
+		{ echo "Installing failed, see above. If pip found no torch for this Python ($$($(PY) --version))," \
+			"remove $(VENV) and choose another: make distclean; make PYTHON=python3.12" >&2; exit 1; }
+	@touch $@
+
+demo: $(STAMP)
+	$(PY) demo/run.py
+
+test: $(STAMP)
+	.venv/bin/python -m pytest
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(STAMP)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+types: $(STAMP)
+	$(PY) -m mypy
+
+bench: $(STAMP)
+	$(PY) -m benchmarks
+
+wheels: $(STAMP)
+	rm -rf dist
+	$(PY) -m build --wheel --no-isolation --outdir dist .
+	$(PY) -m build --wheel --no-isolation --outdir dist integrations/langchain
+	$(PY) -m build --wheel --no-isolation --outdir dist integrations/llama_index
+
+ci:
+	.ci/run
+
+clean:
+	rm -rf dist build .venv-wheels .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

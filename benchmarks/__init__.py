@@ -1,0 +1,1 @@
+"""What the library reaches on this machine, beside its peers: `python -m benchmarks`."""

@@ -1,0 +1,1 @@
+"""Proofs that a store loses nothing and answers right whatever happens: `python -m benchmarks.reliability NAME`."""

@@ -1,0 +1,7 @@
+"""`python -m sidr_rag.cli`."""
+
+import sys
+
+from sidr_rag.cli import main
+
+sys.exit(main())

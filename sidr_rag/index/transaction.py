@@ -1,0 +1,129 @@
+"""One write to the SQLite file: what it changes becomes visible and durable together, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sidr_rag.index.passages import Row, SegmentChange
+
+if TYPE_CHECKING:
+    from sidr_rag.index.database import Database
+
+_CHUNK = 500
+
+
+class SqliteTransaction:
+    """See `Transaction`; also what only a copy into an existing store needs."""
+
+    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
+        self._database = database
+        self._c = connection
+
+    def lookup(self, ids: Sequence[str]) -> dict[str, int]:
+        """See `Transaction`."""
+        with self._database.errors():
+            return lookup_ids(self._c, ids)
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """See `Transaction`."""
+        with self._database.errors():
+            self._c.executemany(
+                "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
+                (
+                    (
+                        r.seq,
+                        blob(r.id),
+                        None if r.title is None else blob(r.title),
+                        blob(r.text),
+                        blob(r.metadata),
+                    )
+                    for r in rows
+                ),
+            )
+
+    def delete(self, seqs: Sequence[int]) -> None:
+        """See `Transaction`."""
+        with self._database.errors():
+            self._c.executemany("DELETE FROM passages WHERE seq = ?", ((s,) for s in seqs))
+
+    def clear(self) -> None:
+        """Remove every passage, segment and tombstone."""
+        with self._database.errors():
+            for table in ("passages", "segments", "tombstones"):
+                self._c.execute(f"DELETE FROM {table}")
+
+    def set_settings(self, settings: dict[str, str]) -> None:
+        """Set values of the settings table."""
+        with self._database.errors():
+            self._c.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", settings.items())
+
+    def commit(self, change: SegmentChange, next_seq: int) -> int:
+        """See `Transaction`."""
+        with self._database.errors():
+            if change.segments is not None:
+                self._c.execute("DELETE FROM segments")
+                self._c.executemany(
+                    "INSERT INTO segments VALUES (?, ?, ?, ?, ?)",
+                    ((i, *entry) for i, entry in enumerate(change.segments)),
+                )
+            self._c.executemany("INSERT OR IGNORE INTO tombstones VALUES (?)", ((s,) for s in change.bury))
+            self._c.executemany("DELETE FROM tombstones WHERE seq = ?", ((s,) for s in change.settle))
+            self._c.execute("UPDATE meta SET value = ? WHERE key = 'next_seq'", (str(next_seq),))
+            self._c.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'generation'")
+            (value,) = self._c.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
+            self._c.execute("COMMIT")
+        return int(value)
+
+    def rollback(self) -> None:
+        """See `Transaction`."""
+        with contextlib.suppress(sqlite3.Error):
+            if self._c.in_transaction:
+                self._c.execute("ROLLBACK")
+
+
+def lookup_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """The seqs of those of the ids that exist."""
+    found: dict[str, int] = {}
+    for part in parts_of(ids):
+        marks = ",".join("?" * len(part))
+        query = f"SELECT id, seq FROM passages WHERE id IN ({marks})"
+        found.update((text_of(i), int(s)) for i, s in connection.execute(query, [blob(i) for i in part]))
+    return found
+
+
+def row_of(values: Any) -> Row:
+    """A row of the table `passages`.
+
+    Raises:
+        sqlite3.DatabaseError: if a column does not hold what was stored.
+    """
+    seq, passage_id, title, text, metadata = values
+    return Row(
+        int(seq), text_of(passage_id), None if title is None else text_of(title), text_of(text), text_of(metadata)
+    )
+
+
+def blob(text: str) -> bytes:
+    """Text as it is stored; lone surrogates included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_of(stored: Any) -> str:
+    """The text that `blob` stored.
+
+    Raises:
+        sqlite3.DatabaseError: if it is no such text.
+    """
+    try:
+        return str(stored, "utf-8", "surrogatepass")
+    except (UnicodeDecodeError, TypeError) as e:
+        raise sqlite3.DatabaseError(f"a stored text is unreadable: {type(e).__name__}") from None
+
+
+def parts_of(items: Sequence[Any]) -> Iterator[list[Any]]:
+    """Lists short enough for the variables of one SQL statement."""
+    for i in range(0, len(items), _CHUNK):
+        yield list(items[i : i + _CHUNK])

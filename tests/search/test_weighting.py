@@ -1,0 +1,111 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.search.weighting import BINARY, Weighting, idf, weigh_queries
+from sidr_rag.types import SparseVectors
+
+FULL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.15)
+
+
+@pytest.mark.parametrize("weighting", [BINARY, FULL, Weighting((1, 3), (2, 1), theta_blend=0)])
+def test_a_weighting_survives_json(weighting):
+    import json
+
+    assert Weighting.from_mapping(json.loads(json.dumps(weighting.to_mapping()))) == weighting
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"levels": ()},
+        {"levels": (2,)},
+        {"levels": (1, 1), "gains": (1.0, 1.0)},
+        {"levels": (1, 4, 2), "gains": (1.0, 1.0, 1.0)},
+        {"gains": ()},
+        {"gains": (0.0,)},
+        {"gains": (-1.0,)},
+        {"gains": (math.nan,)},
+        {"gains": (math.inf,)},
+        {"idf_exponent": -1.0},
+        {"length_exponent": math.nan},
+        {"length_slope": 1.5},
+        {"theta_blend": -0.1},
+        {"theta_blend": math.inf},
+    ],
+)
+def test_values_without_meaning_are_refused_by_name(values):
+    with pytest.raises(InvalidInputError, match=f"weighting.({'|'.join(values)})"):
+        Weighting(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"levels": 5},
+        {"levels": [1.5]},
+        {"levels": (True,)},
+        {"gains": ("a",)},
+        {"gains": None},
+        {"idf_exponent": "1"},
+        {"length_slope": None},
+        {"theta_blend": "x"},
+    ],
+)
+def test_values_of_another_type_are_refused_by_name(values):
+    with pytest.raises(InvalidTypeError, match=f"weighting.({'|'.join(values)})"):
+        Weighting.from_mapping(values)
+
+
+def test_unknown_settings_are_refused_by_name():
+    with pytest.raises(InvalidInputError, match="b25"):
+        Weighting.from_mapping({"b25": 1})
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+def test_idf_is_positive_and_falls(n, df):
+    n, df = max(n, df), min(n, df)
+    values = idf(np.array([df, df + 1]), n + 1)
+    assert values[0] > values[1] > 0
+
+
+def test_idf_is_lucene_s():
+    assert idf(np.array([3]), 10)[0] == pytest.approx(math.log(1 + (10 - 3 + 0.5) / (3 + 0.5)), rel=1e-15)
+
+
+def rows(*parts):
+    return SparseVectors.from_rows([(list(p), list(p.values())) for p in parts], 10)
+
+
+def weighed(weighting, theta, own, df=None, n=20):
+    df = np.arange(10) if df is None else df
+    return [
+        dict(zip(d.tolist(), w.tolist(), strict=True))
+        for d, w in weigh_queries(rows(theta), rows(own), weighting, df, n)
+    ][0]
+
+
+def test_the_paper_s_weights_are_theta_itself():
+    assert weighed(BINARY, {1: 0.5, 7: 2.0}, {1: 1.0, 3: 1.0}) == {1: 0.5, 7: 2.0}
+
+
+def test_blending_adds_theta_to_the_own_words():
+    got = weighed(Weighting(theta_blend=0.25), {1: 0.5, 7: 2.0}, {1: 1.0, 3: 1.0})
+    assert got == {1: 1.125, 3: 1.0, 7: 0.5}
+
+
+def test_idf_multiplies_by_its_power():
+    got = weighed(Weighting(idf_exponent=2.0), {1: 0.5, 7: 2.0}, {})
+    values = idf(np.arange(10), 20)
+    assert got[1] == pytest.approx(0.5 * values[1] ** 2, rel=1e-7)
+    assert got[7] == pytest.approx(2.0 * values[7] ** 2, rel=1e-7)
+
+
+def test_empty_queries_and_empty_corpora_give_empty_rows_or_finite_weights():
+    assert weighed(FULL, {}, {}) == {}
+    got = weighed(FULL, {1: 1.0}, {1: 1.0}, df=np.zeros(10, np.int64), n=0)
+    assert np.isfinite(list(got.values())).all()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sidr_rag.encoder import Encoder
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, SidrError
-from sidr_rag.index.bot_index import BotIndex, SegmentView
+from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.embedding_index import EmbeddingIndex
 from sidr_rag.index.passages import Row
 from sidr_rag.index.store import StaleStateError, Store
@@ -28,6 +28,7 @@ from sidr_rag.types import SearchResult, SparseVectors
 _SEARCHES = ("beta", "full", "alpha")
 _REPRESENTATIONS = ("theta", "lex", "bin", "bot")
 _FIRST_STAGES = ("sidr", "lexical")
+_NONE = np.empty(0, np.bool_)
 _RERANKERS = ("theta", "blend")
 
 
@@ -140,15 +141,7 @@ class Pipeline:
         self, vectors: SparseVectors, weighting: Weighting, k: int, condition: Filter | None, index: BotIndex
     ) -> list[SeqHits]:
         """Exact beta search of query vectors with a filter applied before the cut."""
-        matching = None if condition is None else self.store.matching(condition, index)
-
-        def allowed(view: SegmentView) -> NDArray[np.bool_] | None:
-            if matching is None:
-                return None
-            mask = np.zeros(view.segment.n_rows, dtype=np.bool_)
-            mask[view.segment.rows_of(matching)] = True
-            return mask
-
+        allowed = None if condition is None else lambda view: view.segment.columns.mask(condition)
         return search_index(index, vectors, weighting, k, allowed=allowed, pool=self._pool, kernel=self._kernel)
 
     def embedding_index(self, index: BotIndex) -> EmbeddingIndex:
@@ -229,7 +222,8 @@ class Pipeline:
         embedding = self.embedding_index(index)
         allowed = None
         if request.filter is not None:
-            allowed = np.isin(embedding.seqs, self.store.matching(request.filter, index))
+            chosen = [(view.live, view.segment.columns.mask(request.filter)) for view in index.views]
+            allowed = np.concatenate([mask if live is None else mask[live] for live, mask in chosen] or [_NONE])
         return self._pool.map(lambda i: embedding.search(theta.row(i), request.k, allowed), range(len(theta)))
 
     def _embedded(self, index: BotIndex) -> Iterator[tuple[int, Vector]]:
@@ -280,7 +274,9 @@ class Pipeline:
         if request.reranker is None or isinstance(request.reranker, str):
             second = self.embedder.scores(theta, [r.content for r in rows])
             return blend_scores(scores, second, 0.0 if request.reranker == "theta" else default_share)
-        second = np.asarray(request.reranker.rerank(query, [r.passage() for r in rows], scores), dtype=np.float64)
+        second = np.asarray(
+            request.reranker.rerank(query, [r.passage() for r in rows], scores.copy()), dtype=np.float64
+        )
         if second.shape != (len(rows),) or not np.isfinite(second).all():
             raise InvalidInputError(
                 f"reranker gave an array of shape {second.shape}; "

@@ -53,6 +53,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], meta: Mapping[s
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    written = partial
     try:
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as f:
@@ -63,11 +64,11 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], meta: Mapping[s
             f.flush()
             os.fsync(f.fileno())
         partial.replace(path)
+        written = path
         sync_folder(path.parent)
     except OSError as e:
-        for left in (partial, path):  # the name itself, too, if its entry could not be made durable
-            with contextlib.suppress(OSError):
-                left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            written.unlink(missing_ok=True)  # under its own name, too, if that entry could not be made durable
         raise StorageError(e.errno, f"could not write {path.name}: {e.strerror}", str(path)) from e
 
 
@@ -81,7 +82,8 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         IndexFormatError: naming the file and the fault; also for a symbolic link or a missing file.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # A pipe in place of the file must not make the opening wait for a writer.
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as e:
         raise IndexFormatError(f"{path}: cannot be opened ({e.strerror})") from e
     try:

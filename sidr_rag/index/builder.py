@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sidr_rag.index.columns import Columns
 from sidr_rag.index.segment import Level, Segment
 from sidr_rag.types import TokenCounts
 
 _CHUNK_ENTRIES = 4_000_000
 
 
-def build_segment(counts: TokenCounts, seqs: NDArray[np.uint64], thresholds: Sequence[int]) -> Segment:
+def build_segment(
+    counts: TokenCounts,
+    seqs: NDArray[np.uint64],
+    thresholds: Sequence[int],
+    metadatas: Iterable[Mapping[str, Any]] | None = None,
+) -> Segment:
     """Index the counted texts.
 
     Args:
         counts: one row per passage.
         seqs: u64[n], ascending: the passages' persistent order.
         thresholds: the levels' n_l, ascending, starting at 1.
+        metadatas: one mapping for each passage; None for none at all.
     """
     row_of = np.repeat(np.arange(len(counts)), np.diff(counts.indptr))
     levels = []
@@ -34,7 +41,8 @@ def build_segment(counts: TokenCounts, seqs: NDArray[np.uint64], thresholds: Seq
             indptr = np.zeros(len(counts) + 1, dtype=np.int64)
             np.cumsum(np.bincount(row_of[keep], minlength=len(counts)), out=indptr[1:])
         levels.append(level_from_forward(threshold, indptr, dims, counts.dim))
-    return Segment(counts.dim, seqs, counts.lengths, tuple(levels))
+    columns = Columns(len(counts)) if metadatas is None else Columns.of(metadatas)
+    return Segment(counts.dim, seqs, counts.lengths, tuple(levels), columns)
 
 
 def level_from_forward(threshold: int, indptr: NDArray[np.int64], dims: NDArray[Any], dim: int) -> Level:

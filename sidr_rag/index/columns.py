@@ -77,7 +77,8 @@ class Column:
             hits[1:] = compared
         else:
             hits[1:] = [condition.test(value) for value in self.values]
-        return hits[self.codes]
+        found: NDArray[np.bool_] = hits[self.codes]
+        return found
 
     def _compared(self, condition: Condition) -> NDArray[np.bool_] | None:
         if len(condition.path) != 1 or condition.op not in ("gt", "gte", "lt", "lte"):

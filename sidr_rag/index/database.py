@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
 from sidr_rag.index.passages import Row, SegmentEntry
-from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of, text_of
+from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of
 
 APPLICATION_ID = 0x53694452  # "SiDR"
 _SCHEMA = """
@@ -149,12 +149,6 @@ class Database:
             tombstones = [int(s) for (s,) in c.execute("SELECT seq FROM tombstones ORDER BY seq")]
             numbers = [_number(key, meta.pop(key, None)) for key in ("generation", "next_seq")]
         return State(numbers[0], numbers[1], segments, tombstones, meta)
-
-    def scan_metadata(self) -> Iterator[tuple[int, str]]:
-        """See `PassageTable`."""
-        with self.errors():
-            for seq, metadata in self.reader().execute("SELECT seq, metadata FROM passages ORDER BY seq"):
-                yield int(seq), text_of(metadata)
 
     def lookup(self, ids: Sequence[str]) -> dict[str, int]:
         """See `PassageTable`."""

@@ -18,7 +18,7 @@ from sidr_rag.index.arrays import sync_folder
 from sidr_rag.index.bot_index import SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
-from sidr_rag.index.passages import Row, SegmentEntry
+from sidr_rag.index.passages import Row, SegmentEntry, metadata_of
 from sidr_rag.index.segment import Segment
 from sidr_rag.protocols import Tokenizer
 
@@ -195,7 +195,8 @@ def rebuild_segment(entry: SegmentEntry, settings: StoreSettings, database: Data
     """Tokenize the live passages of a segment's range of seqs again."""
     rows = list(database.scan_range(entry.first_seq, entry.last_seq))
     seqs = np.array([r.seq for r in rows], dtype=np.uint64)
-    return build_segment(tokenizer.counts(r.content for r in rows), seqs, settings.thresholds)
+    counts = tokenizer.counts(r.content for r in rows)
+    return build_segment(counts, seqs, settings.thresholds, (metadata_of(r.metadata) for r in rows))
 
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:

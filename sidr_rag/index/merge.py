@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.index.builder import level_from_forward
+from sidr_rag.index.columns import Columns
 from sidr_rag.index.segment import Segment
 
 _FANOUT = 8
@@ -63,7 +64,8 @@ def merge_segments(parts: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) ->
         indptr = np.zeros(len(seqs) + 1, dtype=np.int64)
         np.cumsum(np.concatenate(lens_parts), out=indptr[1:])
         levels.append(level_from_forward(level.threshold, indptr, np.concatenate(dims_parts), first.dim))
-    return Segment(first.dim, seqs, lengths, tuple(levels))
+    columns = Columns.joined([(segment.columns, keep) for (segment, _), keep in zip(parts, keeps, strict=True)])
+    return Segment(first.dim, seqs, lengths, tuple(levels), columns)
 
 
 def _size_class(n_live: int) -> int:

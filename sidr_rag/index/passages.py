@@ -99,10 +99,6 @@ class PassageTable(Protocol):
         """All rows in seq order, of one consistent state."""
         ...
 
-    def scan_metadata(self) -> Iterator[tuple[int, str]]:
-        """Seq and metadata of all rows in seq order."""
-        ...
-
     def generation(self) -> int:
         """The number of the last commit."""
         ...
@@ -140,10 +136,6 @@ class MemoryTable:
         with self._lock:
             rows = list(self.rows.values())
         return iter(sorted(rows))
-
-    def scan_metadata(self) -> Iterator[tuple[int, str]]:
-        """See `PassageTable`."""
-        return ((row.seq, row.metadata) for row in self.scan())
 
     def generation(self) -> int:
         """See `PassageTable`."""

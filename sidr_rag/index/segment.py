@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sidr_rag.errors import IndexFormatError
 from sidr_rag.index.arrays import read_arrays, write_arrays
+from sidr_rag.index.columns import Columns
 
 _LENGTHS = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
@@ -60,12 +61,14 @@ class Segment:
         seqs: u64[n_rows], ascending; the passages' persistent order.
         lengths: u32[n_rows]; tokens of each passage, with repetition.
         levels: one `Level` per threshold, thresholds ascending.
+        columns: the rows' metadata, for filters.
     """
 
     dim: int
     seqs: NDArray[np.uint64]
     lengths: NDArray[np.uint32]
     levels: tuple[Level, ...]
+    columns: Columns
 
     @property
     def n_rows(self) -> int:
@@ -91,7 +94,7 @@ class Segment:
 
     def save(self, path: Path) -> None:
         """Write to a file; list lengths are kept in the narrowest type, since they are most of the overhead."""
-        arrays: dict[str, NDArray[Any]] = {"seqs": self.seqs, "lengths": _narrow(self.lengths)}
+        arrays: dict[str, NDArray[Any]] = {"seqs": self.seqs, "lengths": _narrow(self.lengths), **self.columns.arrays()}
         for i, level in enumerate(self.levels):
             arrays[f"{i}.doc_lens"] = _narrow(np.diff(level.doc_indptr))
             arrays[f"{i}.doc_dims"] = level.doc_dims
@@ -118,6 +121,7 @@ class Segment:
             seqs = arrays["seqs"]
             levels = tuple(_level(path, arrays, i, t, len(seqs), dim) for i, t in enumerate(thresholds))
             lengths = arrays["lengths"]
+            columns = Columns.of_arrays(arrays, len(seqs))
         except (KeyError, ValueError) as e:
             raise IndexFormatError(f"{path}: a part of the segment is missing or unreadable") from e
         if (
@@ -127,7 +131,7 @@ class Segment:
             or np.any(seqs[1:] <= seqs[:-1])
         ):
             raise IndexFormatError(f"{path}: rows are not in order")
-        return cls(dim, seqs, lengths.astype(np.uint32), levels)
+        return cls(dim, seqs, lengths.astype(np.uint32), levels, columns)
 
 
 def _level(path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, n_rows: int, dim: int) -> Level:

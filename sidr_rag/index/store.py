@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sidr_rag.errors import IndexFormatError, SidrError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
@@ -20,13 +18,9 @@ from sidr_rag.index.passages import (
     MemoryTable,
     PassageTable,
     Row,
-    metadata_of,
 )
 from sidr_rag.index.writer import OnConflict, Writer
 from sidr_rag.protocols import Tokenizer
-from sidr_rag.search.filters import Filter, filter_mask
-
-_FILTER_CACHE = 32
 
 
 class StaleStateError(SidrError):
@@ -58,7 +52,6 @@ class Store:
         self._load = threading.Lock()
         self._writer = Writer(self)
         self.rebuilt: set[str] = set()
-        self._filters: OrderedDict[tuple[int, str], NDArray[np.uint64]] = OrderedDict()
         self._index = BotIndex.of(settings.dim, (), generation=-1 if folder else 0)
         if folder is not None:
             self.current()
@@ -125,36 +118,6 @@ class Store:
     def scan(self) -> Iterator[Row]:
         """All rows in seq order."""
         return self.table.scan()
-
-    def matching(self, condition: Filter, index: BotIndex) -> NDArray[np.uint64]:
-        """Seqs of the passages whose metadata match, ascending; remembered for as long as nothing changes.
-
-        Raises:
-            StaleStateError: if the store has changed since `index`; the caller then searches the new state.
-        """
-        key = (index.generation, condition.key)
-        with self._load:
-            if key in self._filters:
-                self._filters.move_to_end(key)
-                return self._filters[key]
-        pairs = list(self.table.scan_metadata())
-        self.check_unchanged(index)  # else the passages read are not those of the index
-        mask = filter_mask(condition, (metadata_of(text) for _, text in pairs))
-        seqs = np.array([seq for seq, _ in pairs], dtype=np.uint64)[mask]
-        with self._load:
-            self._filters[key] = seqs
-            while len(self._filters) > _FILTER_CACHE:
-                self._filters.popitem(last=False)
-        return seqs
-
-    def check_unchanged(self, index: BotIndex) -> None:
-        """See that nothing was committed since a state was taken.
-
-        Raises:
-            StaleStateError: if something was.
-        """
-        if self.table.generation() != index.generation:
-            raise StaleStateError("the store was changed during this search")
 
     # Writing
 

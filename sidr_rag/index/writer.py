@@ -18,7 +18,7 @@ from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
 from sidr_rag.index.merge import merge_segments, plan_merge
-from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction
+from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction, metadata_of
 
 if TYPE_CHECKING:
     from sidr_rag.index.store import Store
@@ -157,9 +157,9 @@ class Writer:
             return
         rows = [row._replace(seq=change.next_seq + i) for i, row in enumerate(chosen.values())]
         seqs = np.arange(change.next_seq, change.next_seq + len(rows), dtype=np.uint64)
-        segment = build_segment(
-            self._store.tokenizer.counts(r.content for r in rows), seqs, self._store.settings.thresholds
-        )
+        counts = self._store.tokenizer.counts(r.content for r in rows)
+        metadatas = (metadata_of(r.metadata) for r in rows)
+        segment = build_segment(counts, seqs, self._store.settings.thresholds, metadatas)
         view = SegmentView(uuid.uuid4().hex, segment)
         change.added.append(view)
         if self._store.folder is not None:

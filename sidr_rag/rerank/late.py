@@ -55,8 +55,10 @@ def blend_scores(first: NDArray[np.float32], second: NDArray[np.float64], share:
 
 
 def _z(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    spread = float(values.std()) if len(values) else 0.0
-    return np.zeros_like(values) if spread == 0.0 else (values - values.mean()) / spread
+    # The mean of equal numbers can differ from them in the last bit, so the spread alone does not tell.
+    if not len(values) or values.max() == values.min():
+        return np.zeros_like(values)
+    return (values - values.mean()) / values.std()
 
 
 def _stored(vectors: SparseVectors, i: int) -> Vector:

@@ -49,7 +49,6 @@ def test_tables_give_back_what_they_were_given(table):
     assert list(table.scan()) == sorted(rows)
     assert table.fetch([3, 1, 77]) == {3: rows[2], 1: rows[1]}
     assert table.lookup(["b", "nobody", "\ud800"]) == {"b": 2, "\ud800": 1}
-    assert list(table.scan_metadata()) == [(1, "{}"), (2, '{"k":"\ud83d"}'), (3, "{}")]
 
 
 def test_a_transaction_sees_itself_and_no_one_else_does(table):

@@ -33,9 +33,7 @@ def counts_of(documents, dim=DIM):
 
 
 def segment_of(documents, first=1, levels=LEVELS, dim=DIM):
-    return build_segment(
-        counts_of(documents, dim), np.arange(first, first + len(documents), dtype=np.uint64), levels
-    )
+    return build_segment(counts_of(documents, dim), np.arange(first, first + len(documents), dtype=np.uint64), levels)
 
 
 def check_against(segment, documents, seqs, dim=DIM):

@@ -176,9 +176,7 @@ def test_query_vectors_without_meaning_are_refused():
 def test_pairwise_scores_are_sums_in_ascending_order(query, passages):
     dims = np.array(sorted(query), np.int32)
     weights = np.array([query[int(t)] for t in dims], np.float32)
-    pairs = [
-        (np.array(sorted(p), np.int32), np.array([p[t] for t in sorted(p)], np.float16)) for p in passages
-    ]
+    pairs = [(np.array(sorted(p), np.int32), np.array([p[t] for t in sorted(p)], np.float16)) for p in passages]
     expected = []
     for p in passages:
         total = 0.0
@@ -319,7 +317,7 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=18, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=18, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestHistories = Histories.TestCase
 

@@ -24,7 +24,8 @@ $(PY):
 $(STAMP): $(PY) $(MANIFESTS)
 	@$(PY) -m pip --version >/dev/null || \
 		{ echo "$(VENV) has no pip (an unfinished setup?); remove it with: make distclean" >&2; exit 1; }
-	$(PY) -m pip install --quiet -c constraints.txt -r requirements-dev.txt $(PACKAGES) || \
+	@echo "Installing into $(VENV); the first time takes a few minutes."
+	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-dev.txt $(PACKAGES) || \
 		{ echo "Installing failed, see above. If pip found no torch for this Python ($$($(PY) --version))," \
 			"remove $(VENV) and choose another: make distclean; make PYTHON=python3.12" >&2; exit 1; }
 	@touch $@

@@ -1,4 +1,8 @@
-"""Run the benchmarks, each in a process of its own, and write their tables."""
+"""Run the benchmarks, each in a process of its own, and write their tables: half an hour in all, most of it quality.
+
+On a shared machine set OMP_NUM_THREADS=1 for `quality`: torch's threads wait for each other, and a busy neighbour
+then costs a multiple of what the second core gives.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,13 @@ from benchmarks.results import MARKDOWN, ORDER, write_markdown
 
 def main() -> None:
     """Run all benchmarks, or those that are named."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*ORDER, []], help="which; all of them by default")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks, and write their tables.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ORDER)}; all by default")
     parser.add_argument("--report-only", action="store_true", help="only make RESULTS.md of the JSON files there are")
     arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(ORDER))
+    if unknown:
+        parser.error(f"unknown benchmarks {', '.join(unknown)}; known are {', '.join(ORDER)}")
     failed = []
     for name in () if arguments.report_only else arguments.names or ORDER:
         print(f"== {name}", flush=True)

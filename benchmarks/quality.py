@@ -32,7 +32,7 @@ _SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure the sets in turn, and write the result after each."""
+    """Measure the sets in turn, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=_SETS, metavar="SET", help="folders of the shared data")
     parser.add_argument("--limit-queries", type=int, help="at most so many queries of each set, evenly spaced")
@@ -85,6 +85,12 @@ def _ndcg(data: JudgedSet, rankings: Sequence[Sequence[str]]) -> float:
     return sum(values.values()) / len(data.queries)
 
 
+def _torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
 def _result(measured: dict[str, dict[str, Any]], command: str) -> Result:
     result = Result(
         "quality",
@@ -95,6 +101,7 @@ def _result(measured: dict[str, dict[str, Any]], command: str) -> Result:
             "The bundled default model with its own constants. Binary: one level, w = V_theta(q) (top 64 and own "
             f"tokens), the paper's beta search. Late: the best m = {_M} of beta. Full: V_theta of every passage (top "
             "256 and own tokens, long passages in windows). Alpha: the query's bag against V_theta of passages.",
+            f"Passages are embedded by torch, with {_torch_threads()} of its threads.",
             "The figures are reported; nothing was chosen by them.",
         ],
         [BM25S_SETTINGS],

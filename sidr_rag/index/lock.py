@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -53,8 +54,9 @@ class WriterLock:
                 "close it there, or open read-only here"
             ) from e
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(note).encode(), 0)
+        with contextlib.suppress(OSError):  # only for people: a full disk may still have room for a deletion
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(note).encode(), 0)
         self._fd, self._pid = fd, os.getpid()
 
     def release(self) -> None:

@@ -141,6 +141,10 @@ class Store:
         """Merge everything into one segment without tombstones."""
         self._writer.compact()
 
+    def wait(self) -> None:
+        """Return when no background merge is at work or due."""
+        self._writer.wait()
+
     def purge(self) -> None:
         """Overwrite what deleted passages have left in the database file."""
         with self.write_lock:
@@ -162,6 +166,7 @@ class Store:
 
     def close(self) -> None:
         """Release the folder; later calls raise."""
+        self._writer.end_merging()
         with self.write_lock:
             self.table.close()
             self._writer.close()

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from sidr_rag.errors import InvalidInputError, ReadOnlyError, SidrError, StorageError
+from sidr_rag.errors import InvalidInputError, ReadOnlyError, SidrError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
 from sidr_rag.index.merge import merge_segments, plan_merge
+from sidr_rag.index.merger import Merger
 from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction, metadata_of
 
 if TYPE_CHECKING:
     from sidr_rag.index.store import Store
 
 OnConflict = Literal["replace", "error", "skip"]
+_MOST_SEGMENTS = 64
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Writer:
         self._store = store
         self._lock = None if store.folder is None else WriterLock(store.folder.lock)
         self._changing = False
+        self._merger = Merger(self._merge_step)
 
     def add(self, rows: Iterable[Row], on_conflict: OnConflict) -> list[int]:
         """See `Store.add`."""
@@ -51,7 +53,7 @@ class Writer:
         with self._writing() as change:
             for block in in_blocks(iter(rows)):
                 self._add_block(change, block, on_conflict)
-        self._merge_if_possible()
+        self._wake_merger()
         return change.buried
 
     def delete(self, ids: Sequence[str]) -> list[int]:
@@ -59,7 +61,7 @@ class Writer:
         with self._writing() as change:
             change.buried = sorted(change.transaction.lookup(list(dict.fromkeys(ids))).values())
             change.transaction.delete(change.buried)
-        self._merge_if_possible()
+        self._wake_merger()
         return change.buried
 
     def compact(self) -> None:
@@ -67,10 +69,14 @@ class Writer:
         with self._store.write_lock:
             index = self._acquire()
             if len(index.views) > 1 or any(view.live is not None for view in index.views):
-                self._merge(0, len(index.views))
+                self._put_in_place(index.views, self._merged(index.views))
+
+    def end_merging(self) -> None:
+        """Let the merge at work end, and start no other; not to be called with the write lock held."""
+        self._merger.close()
 
     def close(self) -> None:
-        """Give the folder's lock back."""
+        """Give the folder's lock back; the merger has ended before."""
         if self._lock is not None:
             self._lock.release()
 
@@ -167,35 +173,61 @@ class Writer:
         change.transaction.insert(rows)
         change.next_seq += len(rows)
 
-    def _merge_if_possible(self) -> None:
-        """Merge after a commit, which stands whatever happens here."""
-        try:
-            self.merge_due()
-        except StorageError as e:
-            warnings.warn(f"the index could not be merged and stays in parts ({e})", RuntimeWarning, stacklevel=4)
+    def wait(self) -> None:
+        """Return when no merge is at work or due."""
+        self._merger.wait()
 
-    def merge_due(self) -> None:
-        """Merge while segments are many or mostly deleted."""
-        with self._store.write_lock:
-            while plan := plan_merge([(v.segment.n_rows, v.n_live) for v in self._store.current().views]):
-                self._merge(*plan)
+    def _wake_merger(self) -> None:
+        self._merger.wake()
+        if len(self._store.current().views) > _MOST_SEGMENTS:
+            # Changes come faster than merges: searches must not pay for that.
+            self._merger.wait()
 
-    def _merge(self, start: int, end: int) -> None:
+    def _merge_step(self) -> bool:
+        """Make the next merge that is due: built beside the readers and writers, then put in place in one commit."""
         index = self._store.current()
-        old = index.views[start:end]
-        merged = None
-        if any(view.n_live for view in old):
-            merged = SegmentView(uuid.uuid4().hex, merge_segments([(v.segment, v.live) for v in old]))
-            if self._store.folder is not None:
-                merged.segment.save(self._store.folder.segment_file(merged.name))
-        settled = [int(s) for v in old if v.live is not None for s in v.segment.seqs[~v.live]]
+        plan = plan_merge([(v.segment.n_rows, v.n_live) for v in index.views])
+        if plan is None:
+            return False
+        old = index.views[slice(*plan)]
+        merged = self._merged(old)
+        with self._store.write_lock:
+            try:
+                self._put_in_place(old, merged)
+            except BaseException:
+                self._discard([] if merged is None else [merged.name])
+                raise
+        return True
+
+    def _merged(self, old: Sequence[SegmentView]) -> SegmentView | None:
+        """The living rows of neighbouring segments as one, on disk but not yet listed; None if there are none."""
+        if not any(view.n_live for view in old):
+            return None
+        merged = SegmentView(uuid.uuid4().hex, merge_segments([(v.segment, v.live) for v in old]))
+        if self._store.folder is not None:
+            merged.segment.save(self._store.folder.segment_file(merged.name))
+        return merged
+
+    def _put_in_place(self, old: Sequence[SegmentView], merged: SegmentView | None) -> None:
+        """Commit a merge, unless its segments are no longer there; what was deleted meanwhile stays deleted."""
+        index = self._store.current()
+        names = [view.name for view in index.views]
+        start = names.index(old[0].name) if old[0].name in names else len(names)
+        end = start + len(old)
+        if names[start:end] != [view.name for view in old]:
+            self._discard([] if merged is None else [merged.name])
+            return
+        dropped = [int(s) for v in old if v.live is not None for s in v.segment.seqs[~v.live]]
+        if merged is not None:
+            living = [v.segment.seqs if v.live is None else v.segment.seqs[v.live] for v in index.views[start:end]]
+            dead = np.flatnonzero(~np.isin(merged.segment.seqs, np.concatenate(living), assume_unique=True))
+            merged = merged.without(dead) if len(dead) else merged
         after = index.replaced(start, end, merged, index.generation + 1)
         transaction = self._store.table.begin()
         try:
-            transaction.commit(SegmentChange([_entry(v) for v in after.views], settle=settled), after.next_seq)
+            transaction.commit(SegmentChange([_entry(v) for v in after.views], settle=dropped), after.next_seq)
         except BaseException:
             transaction.rollback()
-            self._discard([] if merged is None else [merged.name])
             raise
         self._store.publish(after)
         self._discard([view.name for view in old])

@@ -1,4 +1,3 @@
-import os
 import sqlite3
 import stat
 import threading
@@ -173,14 +172,17 @@ def test_overwritten_pages_give_an_error_of_ours_or_the_right_rows(path):
     filled(path)
     data = path.read_bytes()
     good = list(opened(path).scan())
+    faults = 0
     for page in range(len(data) // 4096):
         path.write_bytes(data[: page * 4096] + b"\xa5" * 4096 + data[(page + 1) * 4096 :])
         try:
-            rows = list(opened(path).scan())
+            assert list(opened(path).scan()) == good
         except IndexFormatError as e:
-            assert "passages.db" in str(e)
-        else:
-            assert rows == good
+            fault = str(e)
+            faults += 1
+            if "passages.db" not in fault:
+                pytest.fail(fault)
+    assert faults
 
 
 def edit(path, *statements):
@@ -217,7 +219,7 @@ def test_a_replaced_file_is_noticed_by_every_later_connection(tmp_path, path, da
     Database.create(other, {})
     for name in ("passages.db-wal", "passages.db-shm"):
         (tmp_path / name).unlink()
-    os.replace(other, path)
+    other.replace(path)
     assert database.fetch([1]) == {1: row(1, "old")}
     with pytest.raises(IndexFormatError, match="replaced"):
         database.begin()

@@ -1,5 +1,4 @@
 import json
-import os
 import sqlite3
 import stat
 
@@ -118,7 +117,7 @@ def test_a_missing_database_is_refused_by_name(store_path, tiny):
 def test_no_link_in_a_store_is_followed(tmp_path, store_path, tiny, name):
     outside = tmp_path / "outside"
     if (store_path / name).exists():
-        os.rename(store_path / name, outside)
+        (store_path / name).rename(outside)
     else:
         outside.write_bytes(b"precious")
     (store_path / name).symlink_to(outside)

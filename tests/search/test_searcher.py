@@ -69,7 +69,7 @@ def queries():
         {int(t): float(rng.choice([0.0, 1e-3, 1.0, 0.1, 2.7, 1e4])) for t in rng.choice(DIM, n, replace=False)}
         for n in rng.integers(0, 15, 24)
     ]
-    return [*made, {}, {0: 0.0}, {t: 1 / 3 for t in range(DIM)}]
+    return [*made, {}, {0: 0.0}, dict.fromkeys(range(DIM), 1 / 3)]
 
 
 def check(index, living, queries, weighting, k, **arguments):

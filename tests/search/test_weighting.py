@@ -83,10 +83,8 @@ def rows(*parts):
 
 def weighed(weighting, theta, own, df=None, n=20):
     df = np.arange(10) if df is None else df
-    return [
-        dict(zip(d.tolist(), w.tolist(), strict=True))
-        for d, w in weigh_queries(rows(theta), rows(own), weighting, df, n)
-    ][0]
+    dims, weights = weigh_queries(rows(theta), rows(own), weighting, df, n).row(0)
+    return dict(zip(dims.tolist(), weights.tolist(), strict=True))
 
 
 def test_the_paper_s_weights_are_theta_itself():

@@ -13,7 +13,7 @@ from benchmarks.machine import describe
 
 FOLDER = Path(__file__).resolve().parent / "results"
 MARKDOWN = Path(__file__).resolve().parent / "RESULTS.md"
-ORDER = ("indexing", "startup", "search_speed", "quality")
+ORDER = ("indexing", "startup", "search_speed", "store", "quality")
 
 Cell = str | int | float | None
 

@@ -113,7 +113,6 @@ def _row(i: int, text: Any, passage_id: Any, metadata: Any, title: Any) -> Row:
         )
     if title is not None and not isinstance(title, str):
         raise InvalidTypeError(f"titles[{i}] is a {type(title).__name__}; titles are strings or None")
-    # Exact strings: a subclass could behave otherwise later.
-    return Row(
-        0, str(passage_id), None if title is None else str(title), str(text), metadata_json(metadata, passage_id)
-    )
+    # Exact strings: a subclass could behave otherwise later, and its str() may be another text.
+    passage_id, text = str.__str__(passage_id), str.__str__(text)
+    return Row(0, passage_id, None if title is None else str.__str__(title), text, metadata_json(metadata, passage_id))

@@ -285,6 +285,9 @@ def test_metadata_that_json_can_give_back(make):
     [passage] = sidr.get(["x"])
     assert passage.metadata == {"t": [1, 2], "e": "red", "f": 0.5, **nested(60)}
     assert type(passage.metadata["e"]) is str
+    sidr.add([Colour.RED], ids=[Colour.RED], titles=[Colour.RED])
+    assert sidr.get(["red"]) == [Passage("red", "red", "red")]
+    assert [r.passage.id for r in sidr.search("red")] == ["red"]
 
 
 # Folders and models
@@ -358,7 +361,7 @@ def test_a_folder_that_is_no_model(tmp_path):
         SiDR.from_texts(["copper"], model=tmp_path / "m")
 
 
-def test_a_file_that_is_not_text(tmp_path):
+def test_a_file_that_is_not_text(tmp_path, tokenizer):
     from sidr_rag.files import read_passages
 
     (tmp_path / "docs").mkdir()
@@ -367,6 +370,6 @@ def test_a_file_that_is_not_text(tmp_path):
     (tmp_path / "docs" / "c.pdf").write_bytes(b"no pdf at all")
     sidr = stub_sidr(TinyTokenizer())
     sidr.add(["kept"], ids=["k"])
-    sidr.add_passages(read_passages(tmp_path / "docs"))
+    sidr.add_passages(read_passages(tmp_path / "docs", tokenizer=tokenizer))
     assert sidr.ids()[0] == "k"
     assert [p.text for p in sidr.get(sidr.ids())] == ["kept", "copper"]

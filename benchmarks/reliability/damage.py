@@ -227,7 +227,8 @@ def _outcome(parts: Parts, folder: Path, right: list[Any], said: str) -> str:
         return "refused"
     except Exception as e:
         import traceback
-        return "RAW "+traceback.format_exc()[-700:]
+
+        return "RAW " + traceback.format_exc()[-700:]
     if found == right:
         return "right"
     a, b = ([{i: doc for i, doc in state[0]}, state[1]] for state in (found, right))

@@ -15,7 +15,20 @@ Kind = Literal["add", "delete", "compact", "purge", "save", "reopen"]
 _KINDS: tuple[Kind, ...] = ("add", "delete", "compact", "purge", "save", "reopen")
 _SHARES = (50, 22, 8, 6, 6, 8)
 _IDS = 400
-_WORDS = ("amber", "beryl", "coral", "delta", "ember", "fjord", "grove", "heron", "island", "jasper", "kernel", "lagoon")
+_WORDS = (
+    "amber",
+    "beryl",
+    "coral",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "heron",
+    "island",
+    "jasper",
+    "kernel",
+    "lagoon",
+)
 _WORDS += ("meadow", "nectar", "orchid", "pebble", "quartz", "raven", "saffron", "timber", "umbra", "velvet", "willow")
 _WORDS += ("xenon", "yonder", "zephyr", "anchor", "bridge", "cavern", "desert")
 ASKS = (

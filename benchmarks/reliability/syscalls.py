@@ -154,9 +154,7 @@ def _act(parts: Parts, folder: Path, copy: Path, case: Case, go: int, sink: int)
     os._exit(0)  # no tidying: the next process finds what this one has left
 
 
-def _examine(
-    parts: Parts, folder: Path, copy: Path, case: Case, states: list[Model], after: Model, here: str
-) -> int:
+def _examine(parts: Parts, folder: Path, copy: Path, case: Case, states: list[Model], after: Model, here: str) -> int:
     with parts.open(folder) as sidr:
         faults = [passages_differ(sidr, state) for state in states]
         assert None in faults, f"{here}: {faults}"

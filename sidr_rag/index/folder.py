@@ -99,12 +99,14 @@ class Folder:
         new = f"{self.database.name}.new"
         ours = {self.database.name, new, f"{new}-journal", f"{new}-wal", f"{new}-shm"}
         ours |= {self.segments.name, self.lock.name, "sidr.json.tmp"}  # what an interrupted attempt may have left
+        ours |= {path.name for path in self._journals()}
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if any(p.name not in ours for p in self.path.iterdir()):
                 raise IndexFormatError(f"{self.path}: not empty and not a store; choose an empty or a new folder")
             self.segments.mkdir(exist_ok=True, mode=0o700)
-            self.database.unlink(missing_ok=True)
+            for path in (self.database, *self._journals()):  # an old journal would be played into the new file
+                path.unlink(missing_ok=True)
             Database.create(self.database, {"settings": settings.to_json()})
             marker = {"format": FORMAT, "uuid": store_id or uuid.uuid4().hex, "library": "sidr-rag"}
             partial = self.path / "sidr.json.tmp"
@@ -156,8 +158,11 @@ class Folder:
     def remove(self) -> None:
         """Take back what `create` made, as far as it can be."""
         self.marker.unlink(missing_ok=True)  # first: without it the rest is no store
-        for path in (*self.segments.glob("*.seg"), self.database, self.lock):
+        for path in (*self.segments.glob("*.seg"), self.database, *self._journals(), self.lock):
             remove_quietly(path)
+
+    def _journals(self) -> list[Path]:
+        return [self.database.with_name(f"{self.database.name}{end}") for end in ("-wal", "-shm")]
 
     def drop_unlisted(self, listed: set[str]) -> None:
         """Remove files that no commit names; only the writer may call this."""

@@ -246,10 +246,12 @@ def _plain(value: Any, passage_id: str, depth: int = 1) -> Any:
                 raise InvalidTypeError(
                     f"metadata of passage {passage_id!r} has a key of type {type(key).__name__}; keys must be strings"
                 )
-        return {str(k): _plain(v, passage_id, depth + 1) for k, v in value.items()}
+        return {str.__str__(k): _plain(v, passage_id, depth + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v, passage_id, depth + 1) for v in value]
-    for base in (str, bool, int, float):
+    if isinstance(value, str):
+        return str.__str__(value)  # str() of a subclass, such as an enumeration's member, may be another text
+    for base in (bool, int, float):
         if isinstance(value, base):
             return base(value)
     raise InvalidTypeError(

@@ -1,5 +1,7 @@
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,17 +62,19 @@ def rankings(case_inputs):
     return json.loads((case_inputs / "rankings.json").read_text(encoding="utf-8"))["cases"]
 
 
+def _environment(changes):
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **changes}
+
+
 @pytest.fixture
 def child():
     """A function (source, *arguments, **environment) -> CompletedProcess of a Python that can import the stubs."""
-    import os
-    import subprocess
 
     def run(source, *arguments, check=True, python=(), **environment):
-        settings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [sys.executable, *python, "-c", source, *map(str, arguments)],
-            env={**settings, **environment},
+            env=_environment(environment),
             capture_output=True,
             text=True,
             encoding="utf-8",
@@ -80,3 +84,22 @@ def child():
         return done
 
     return run
+
+
+@pytest.fixture
+def start_child():
+    """A function (source, *arguments) -> Popen of such a Python with its output piped; ended with the test."""
+    started = []
+
+    def start(source, *arguments):
+        command = [sys.executable, "-c", source, *map(str, arguments)]
+        started.append(
+            subprocess.Popen(command, env=_environment({}), stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()

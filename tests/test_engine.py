@@ -4,13 +4,9 @@ import os
 import pickle
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -576,6 +572,19 @@ def test_a_damaged_cache_changes_no_bit(make, tmp_path, tokenizer):
         assert sidr.search("copper harbor", rerank=10) == expected
 
 
+def test_a_rebuilt_segment_is_filtered_like_the_damaged_one(make, tmp_path):
+    sidr = filled(make, tmp_path / "s")
+    conditions = [{"n": {"gte": 1}}, {"n": 0}, {"not": {"n": 1}}, {"m": {"exists": False}}]
+    expected = [sidr.search("copper harbor winter", filter=c) for c in conditions]
+    assert [len(r) for r in expected] == [4, 1, 4, 5]
+    sidr.close()
+    for path in (tmp_path / "s" / "segments").iterdir():
+        path.unlink()
+    with pytest.warns(RuntimeWarning, match="rebuilding"):
+        sidr = make(tmp_path / "s")
+    assert [sidr.search("copper harbor winter", filter=c) for c in conditions] == expected
+
+
 # Full and alpha search
 
 
@@ -686,7 +695,7 @@ def test_a_forked_child_can_search_and_the_parent_goes_on(make, tmp_path):
     assert "p" in ids(sidr.search("copper"))
 
 
-def test_a_killed_writer_leaves_whole_commits(make, tmp_path):
+def test_a_killed_writer_leaves_whole_commits(make, tmp_path, start_child):
     script = CHILD + (
         "i = 0\n"
         "while True:\n"
@@ -695,18 +704,13 @@ def test_a_killed_writer_leaves_whole_commits(make, tmp_path):
         "    print(i, flush=True)\n"
         "    i += 1\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    environment["PYTHONPATH"] = f"{Path(__file__).resolve().parent}{os.pathsep}{environment['PYTHONPATH']}"
     for wait in (0.0, 0.03, 0.11):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path / "s")], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        process = start_child(script, tmp_path / "s")
         process.stdout.readline()
         time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         done = process.stdout.read().split()
         process.wait()
-        process.stdout.close()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             sidr = make(tmp_path / "s")

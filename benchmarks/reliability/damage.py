@@ -1,27 +1,22 @@
-"""Files of a closed store are damaged: derived ones cost a warning, the database's damage is seen or does no harm."""
+"""Derived files of a closed store are damaged: that costs time and a warning, and changes no answer."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import sqlite3
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.reliability.faults import docs, prepare
-from benchmarks.reliability.model import Model, add_docs, answers, contents, passages_differ, searches_differ
-from benchmarks.reliability.parts import Parts, in_child
+from benchmarks.reliability.model import Model, add_docs, passages_differ, searches_differ
+from benchmarks.reliability.parts import Parts
 from benchmarks.reliability.script import ASKS
 from sidr_rag import SiDR
-from sidr_rag.errors import IndexFormatError, StorageError
-
-_BATCH = 25
 
 
 class Base(NamedTuple):
@@ -42,9 +37,6 @@ def make_base(parts: Parts, folder: Path) -> Base:
 def _reranked(sidr: SiDR) -> list[list[tuple[str, float]]]:
     found = sidr.search(["amber coral", "zephyr"], k=5, rerank=5)
     return [[(r.passage.id, r.score) for r in results] for results in found]
-
-
-# Derived files
 
 
 class Harm(NamedTuple):
@@ -98,19 +90,27 @@ def _swapped(path: Path, rng: random.Random) -> None:
     aside.replace(other)
 
 
+def _zeroed(path: Path, _: random.Random) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _scrambled(path: Path, rng: random.Random) -> None:
+    path.write_bytes(rng.randbytes(path.stat().st_size))
+
+
 HARMS = (
     Harm("emptied", lambda path, _: os.truncate(path, 0)),
     Harm("halved", lambda path, _: os.truncate(path, path.stat().st_size // 2)),
     Harm("one byte short", lambda path, _: os.truncate(path, path.stat().st_size - 1)),
-    Harm("zeroed", lambda path, _: path.write_bytes(bytes(path.stat().st_size)) and None),
+    Harm("zeroed", _zeroed),
     Harm("removed", lambda path, _: path.unlink()),
     Harm("swapped", _swapped),
     Harm("a symbolic link", _linked),
     Harm("a folder", _folder),
     Harm("a pipe", _pipe),
-    Harm("random bytes", lambda path, rng: path.write_bytes(rng.randbytes(path.stat().st_size)) and None),
+    Harm("random bytes", _scrambled),
 )
-_EDITS = (Harm("a bit flipped", flip), Harm("bytes overwritten", overwrite), Harm("cut off", cut))
+EDITS = (Harm("a bit flipped", flip), Harm("bytes overwritten", overwrite), Harm("cut off", cut))
 
 
 def run_derived(where: Path, edits: int, seed: int = 1) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def run_derived(where: Path, edits: int, seed: int = 1) -> dict[str, Any]:
             _derived(parts, base, where, Path("embeddings.db"), harm, rng, counts)
     for i in range(edits):
         name = Path("embeddings.db") if i % 4 == 0 else rng.choice(segments)
-        _derived(parts, base, where, name, rng.choice(_EDITS), rng, counts)
+        _derived(parts, base, where, name, rng.choice(EDITS), rng, counts)
     return {**dict(sorted(counts.items())), "seconds": round(time.perf_counter() - started, 1)}
 
 
@@ -173,76 +173,3 @@ def _derived(
 def _right(sidr: SiDR, model: Model, parts: Parts, said: str) -> None:
     fault = passages_differ(sidr, model) or searches_differ(sidr, model, ASKS, parts)
     assert fault is None, f"{said}: {fault}"
-
-
-# The database
-
-
-def run_database(where: Path, edits: int, seed: int = 1) -> dict[str, Any]:
-    """Edit passages.db at random; every copy is opened in a child, so that a crash is seen.
-
-    Returns:
-        Counts: refused with this library's error, all results right, or wrong without a word (and of these, how many
-        SQLite's own integrity check sees).
-
-    Raises:
-        AssertionError: for another exception, or a crash.
-    """
-    started = time.perf_counter()
-    parts = Parts.load()
-    base = make_base(parts, where / "base")
-    right = json.loads(json.dumps(_state_of(parts, base.folder)))
-    counts: Counter[str] = Counter()
-    for start in range(0, edits, _BATCH):
-        seeds = [seed * 1_000_003 + start + i for i in range(min(_BATCH, edits - start))]
-        for outcome in in_child(lambda seeds=seeds: list(_edited(parts, base, where, right, seeds))):
-            counts[outcome] += 1
-    return {"database edits": edits, **dict(sorted(counts.items())), "seconds": round(time.perf_counter() - started, 1)}
-
-
-def _state_of(parts: Parts, folder: Path) -> list[Any]:
-    with parts.open(folder, read_only=True) as sidr:
-        return [contents(sidr), answers(sidr, ASKS)]
-
-
-def _edited(parts: Parts, base: Base, where: Path, right: list[Any], seeds: list[int]) -> Iterator[str]:
-    for seed in seeds:
-        rng = random.Random(seed)
-        folder = where / "edited"
-        shutil.copytree(base.folder, folder)
-        harm = rng.choice((*_EDITS, _EDITS[0], _EDITS[1]))
-        harm.do(folder / "passages.db", rng)
-        yield _outcome(parts, folder, right, f"{harm.name}, edit {seed}")
-        shutil.rmtree(folder)
-
-
-def _outcome(parts: Parts, folder: Path, right: list[Any], said: str) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found = json.loads(json.dumps(_state_of(parts, folder)))
-    except (IndexFormatError, StorageError) as e:
-        if "passages.db" not in str(e) and "passages.db" not in str(getattr(e, "filename", "")):
-            return f"NAMELESS {e}"
-        return "refused"
-    except Exception as e:
-        import traceback
-
-        return "RAW " + traceback.format_exc()[-700:]
-    if found == right:
-        return "right"
-    a, b = ([{i: doc for i, doc in state[0]}, state[1]] for state in (found, right))
-    what = "texts, titles or metadata" if a[0].keys() == b[0].keys() else "which passages there are"
-    if a[0] == b[0]:
-        what = "answers only"
-    return f"silently wrong ({what}), integrity_check {'sees' if _seen_by_sqlite(folder) else 'does not see'} it"
-
-
-def _seen_by_sqlite(folder: Path) -> bool:
-    connection = sqlite3.connect(folder / "passages.db")
-    try:
-        return connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"
-    except sqlite3.Error:
-        return True
-    finally:
-        connection.close()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def run_limits(where: Path, steps: int = 24) -> dict[str, Any]:
         limit = 1 << 12 if i == 0 else 10_000 * i
         folder = where / f"limit-{i}"
         shutil.copytree(where / "base", folder)
-        counts[in_child(lambda folder=folder, limit=limit: _under_limit(parts, folder, model, limit))] += 1
+        counts[in_child(partial(_under_limit, parts, folder, model, limit))] += 1
         shutil.rmtree(folder)
     return {"file size limits tried": steps, **counts}
 

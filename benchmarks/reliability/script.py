@@ -15,22 +15,13 @@ Kind = Literal["add", "delete", "compact", "purge", "save", "reopen"]
 _KINDS: tuple[Kind, ...] = ("add", "delete", "compact", "purge", "save", "reopen")
 _SHARES = (50, 22, 8, 6, 6, 8)
 _IDS = 400
+# fmt: off
 _WORDS = (
-    "amber",
-    "beryl",
-    "coral",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "heron",
-    "island",
-    "jasper",
-    "kernel",
-    "lagoon",
+    "amber", "beryl", "coral", "delta", "ember", "fjord", "grove", "heron", "island", "jasper", "kernel", "lagoon",
+    "meadow", "nectar", "orchid", "pebble", "quartz", "raven", "saffron", "timber", "umbra", "velvet", "willow",
+    "xenon", "yonder", "zephyr", "anchor", "bridge", "cavern", "desert",
 )
-_WORDS += ("meadow", "nectar", "orchid", "pebble", "quartz", "raven", "saffron", "timber", "umbra", "velvet", "willow")
-_WORDS += ("xenon", "yonder", "zephyr", "anchor", "bridge", "cavern", "desert")
+# fmt: on
 ASKS = (
     Ask("amber"),
     Ask("zephyr willow quartz"),

@@ -1,4 +1,4 @@
-"""Any order of calls against a plain dictionary: a hypothesis state machine over a store, its copies and its readers."""
+"""Any order of calls against a plain dictionary: a state machine over a store, its copies and its readers."""
 
 from __future__ import annotations
 
@@ -229,23 +229,33 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(self.sidr) == len(self.model.docs)
 
 
-def run_machine(parts: Parts, *, examples: int, steps: int, in_memory: bool) -> None:
-    """Run the machine; a failure prints the calls that lead to it."""
+def run_machine(parts: Parts, *, examples: int, steps: int, in_memory: bool) -> dict[str, int]:
+    """Run the machine; a failure prints the calls that lead to it.
+
+    Returns:
+        How many runs there were, and how many steps.
+    """
+    counts = {"runs": 0, "steps": 0}
 
     class Machine(StoreMachine):
-        pass
+        @invariant()
+        def count(self) -> None:
+            counts["steps"] += 1
+
+        def teardown(self) -> None:
+            counts["runs"] += 1
+            super().teardown()
 
     Machine.parts, Machine.in_memory = parts, in_memory
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
+    run_state_machine_as_test(Machine, settings=profile)
+    return counts
 
 
 def _fast_folder() -> str | None:

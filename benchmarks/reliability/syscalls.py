@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.reliability.faults import CASES, Case, prepare
 from benchmarks.reliability.model import Doc, Model, passages_differ, searches_differ, stray_files
@@ -19,12 +20,26 @@ from benchmarks.reliability.parts import Parts, in_child
 from benchmarks.reliability.script import ASKS
 from sidr_rag.errors import StorageError
 
+_CHANGING = ("openat", "write", "pwrite64", "fsync", "fdatasync", "rename", "unlink", "ftruncate", "mkdir")
 INJECTIONS = {
-    "kill": ("openat,write,pwrite64,fsync,fdatasync,rename,unlink,ftruncate,mkdir", "signal=SIGKILL"),
-    "no space": ("write,pwrite64,ftruncate", "error=ENOSPC"),
-    "failed sync": ("fsync,fdatasync", "error=EIO"),
-    "failed rename": ("rename", "error=EIO"),
+    "kill": (_CHANGING, "signal=SIGKILL"),
+    "no space": (("write", "pwrite64", "ftruncate"), "error=ENOSPC"),
+    "failed sync": (("fsync", "fdatasync"), "error=EIO"),
+    "failed rename": (("rename",), "error=EIO"),
 }
+
+
+class Injection(NamedTuple):
+    """What happens at the nth invocation of a system call."""
+
+    kind: str
+    call: str
+    number: int
+
+    @property
+    def expression(self) -> str:
+        """For strace."""
+        return f"inject={self.call}:{INJECTIONS[self.kind][1]}:when={self.number}"
 
 
 def available() -> bool:
@@ -56,12 +71,11 @@ def run_syscalls(where: Path, names: Sequence[str] = (), kinds: Sequence[str] = 
     parts = Parts.load()
     model = in_child_prepared(parts, where / "base")
     counts: Counter[str] = Counter()
-    for case in CASES:
-        for kind in INJECTIONS:
-            if (names and case.name not in names) or (kinds and kind not in kinds):
-                continue
+    chosen = [c for c in CASES if not names or c.name in names]
+    for case, kind in itertools.product(chosen, kinds or INJECTIONS):
+        for call in INJECTIONS[kind][0]:  # strace counts the invocations of each system call by itself
             for number in range(1, 400, stride):
-                outcome = _one(parts, where, model, case, kind, number)
+                outcome = _one(parts, where, model, case, Injection(kind, call, number))
                 if outcome is None:
                     break
                 counts["injections"] += 1
@@ -75,23 +89,23 @@ def in_child_prepared(parts: Parts, folder: Path) -> Model:
     return Model({i: Doc(*doc) for i, doc in values})
 
 
-def _one(parts: Parts, where: Path, model: Model, case: Case, kind: str, number: int) -> str | None:
+def _one(parts: Parts, where: Path, model: Model, case: Case, fault: Injection) -> str | None:
     """What was found; None if the call was over before its nth system call."""
     folder, copy, log = where / "store", where / "copy", where / "log"
     for left in (folder, copy):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(where / "base", folder)
-    said = _traced(parts, folder, copy, case, kind, number, log)
+    said = _traced(parts, folder, copy, case, fault, log)
     struck = "INJECTED" in log.read_text() or "killed by SIGKILL" in log.read_text()
     if not struck:
         assert said == "done", f"{case.name}: {said} without a fault"
         return None
-    here = f"{case.name}, {kind} at system call {number}: {said or 'killed'}"
+    here = f"{case.name}, {fault.kind} at {fault.call} number {fault.number}: {said or 'killed'}"
     assert said in ("", "done", "refused"), here
     after = model.copy()
     case.change(after)
     states = {"done": [after], "refused": [model], "": [model, after]}[said]
-    if said == "refused" and kind == "failed sync":
+    if said == "refused" and fault.kind == "failed sync":
         # SQLite has written the commit before the sync that fails: a death right after it leaves that to recovery.
         states = [model, after]
     which = in_child(lambda: _examine(parts, folder, copy, case, states, after, here))
@@ -100,8 +114,7 @@ def _one(parts: Parts, where: Path, model: Model, case: Case, kind: str, number:
     return f"call {said or 'killed'}, found {'after' if which else 'before'}"
 
 
-def _traced(parts: Parts, folder: Path, copy: Path, case: Case, kind: str, number: int, log: Path) -> str:
-    calls, effect = INJECTIONS[kind]
+def _traced(parts: Parts, folder: Path, copy: Path, case: Case, fault: Injection, log: Path) -> str:
     go, start = os.pipe()
     source, sink = os.pipe()
     pid = os.fork()
@@ -112,9 +125,8 @@ def _traced(parts: Parts, folder: Path, copy: Path, case: Case, kind: str, numbe
     os.close(go)
     os.close(sink)
     assert os.read(source, 1) == b"r", "the store could not be opened"
-    inject = f"inject={calls}:{effect}:when={number}"
     tracer = subprocess.Popen(
-        ["strace", "-f", "-o", str(log), "-e", f"trace={calls}", "-e", inject, "-p", str(pid)],
+        ["strace", "-f", "-o", str(log), "-e", f"trace={fault.call}", "-e", fault.expression, "-p", str(pid)],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -39,7 +39,10 @@ class Column:
         Raises:
             IndexFormatError: if they are not as many as the codes need.
         """
-        found = json.loads(self.values_json)
+        try:
+            found = json.loads(self.values_json)
+        except (ValueError, RecursionError):
+            found = None
         if not isinstance(found, list) or len(found) != self.n_values:
             raise IndexFormatError(f"a segment's metadata column should hold {self.n_values} values, and does not")
         return found
@@ -114,7 +117,9 @@ class Columns:
         for row, metadata in enumerate(metadatas):
             n_rows = row + 1
             for key, value in metadata.items():
-                spelled = (type(value), value) if _is_plain(value) else json.dumps(value, sort_keys=True)
+                spelled = (
+                    (type(value), value) if _is_plain(value) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+                )
                 seen = known.setdefault(key, {})
                 code = seen.get(spelled)
                 if code is None:
@@ -147,7 +152,11 @@ class Columns:
                     renamed = np.zeros(len(column.values) + 1, dtype=np.uint32)
                     for code in np.unique(kept[kept > 0]).tolist():
                         value = column.values[code - 1]
-                        spelled = (type(value), value) if _is_plain(value) else json.dumps(value, sort_keys=True)
+                        spelled = (
+                            (type(value), value)
+                            if _is_plain(value)
+                            else json.dumps(value, sort_keys=True, ensure_ascii=False)
+                        )
                         if spelled not in known:
                             known[spelled] = len(known) + 1
                             values.append(value)

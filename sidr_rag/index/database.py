@@ -143,10 +143,16 @@ class Database:
     def state(self) -> State:
         """Generation, segments, tombstones and settings of one moment."""
         with self.errors(), _reading(self.reader()) as c:
-            meta: dict[str, str] = dict(c.execute("SELECT key, value FROM meta"))
-            entries = c.execute("SELECT name, n_rows, first_seq, last_seq FROM segments ORDER BY position")
-            segments = [SegmentEntry(str(n), int(r), int(a), int(b)) for n, r, a, b in entries]
-            tombstones = [int(s) for (s,) in c.execute("SELECT seq FROM tombstones ORDER BY seq")]
+            try:
+                meta: dict[str, str] = dict(c.execute("SELECT key, value FROM meta"))
+                entries = c.execute("SELECT name, n_rows, first_seq, last_seq FROM segments ORDER BY position")
+                segments = [SegmentEntry(str(n), int(r), int(a), int(b)) for n, r, a, b in entries]
+                tombstones = [int(s) for (s,) in c.execute("SELECT seq FROM tombstones ORDER BY seq")]
+            except (TypeError, ValueError) as e:
+                raise sqlite3.DatabaseError(f"its settings or segments are unreadable: {type(e).__name__}") from None
+            ends = [seq for entry in segments for seq in (entry.first_seq, entry.last_seq)]
+            if ends != sorted(ends) or min([*ends, *tombstones], default=0) < 0:
+                raise sqlite3.DatabaseError("its segments or tombstones are out of order")
             numbers = [_number(key, meta.pop(key, None)) for key in ("generation", "next_seq")]
         return State(numbers[0], numbers[1], segments, tombstones, meta)
 

@@ -146,7 +146,7 @@ class Folder:
             raise StorageError(e.errno, f"cannot read: {e.strerror}", str(self.marker)) from e
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise IndexFormatError(f"{self.marker}: unreadable") from e
-        if version != FORMAT:
+        if version is True or version != FORMAT:
             raise IndexFormatError(
                 f"{self.marker}: format {str(version)[:20]} was found, and this version supports {FORMAT}; "
                 "upgrade sidr-rag"
@@ -166,9 +166,13 @@ class Folder:
 
     def drop_unlisted(self, listed: set[str]) -> None:
         """Remove files that no commit names; only the writer may call this."""
-        for path in self.segments.iterdir():
-            if path.name.removesuffix(".seg") not in listed:
-                path.unlink(missing_ok=True)
+        try:
+            found = list(self.segments.iterdir())
+        except OSError as e:
+            raise StorageError(e.errno, f"cannot be listed: {e.strerror}", str(self.segments)) from e
+        for path in found:
+            if ".seg" in path.name and path.name.removesuffix(".seg") not in listed:
+                remove_quietly(path)
 
 
 def load_segment(

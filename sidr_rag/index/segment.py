@@ -122,7 +122,7 @@ class Segment:
             levels = tuple(_level(path, arrays, i, t, len(seqs), dim) for i, t in enumerate(thresholds))
             lengths = arrays["lengths"]
             columns = Columns.of_arrays(arrays, len(seqs))
-        except (KeyError, ValueError) as e:
+        except (KeyError, ValueError, OverflowError, RecursionError) as e:
             raise IndexFormatError(f"{path}: a part of the segment is missing or unreadable") from e
         if (
             seqs.dtype != np.uint64

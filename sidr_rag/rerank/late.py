@@ -58,7 +58,8 @@ def _z(values: NDArray[np.float64]) -> NDArray[np.float64]:
     # The mean of equal numbers can differ from them in the last bit, so the spread alone does not tell.
     if not len(values) or values.max() == values.min():
         return np.zeros_like(values)
-    return (values - values.mean()) / values.std()
+    scaled: NDArray[np.float64] = (values - values.mean()) / values.std()
+    return scaled
 
 
 def _stored(vectors: SparseVectors, i: int) -> Vector:

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -115,4 +113,4 @@ def test_live_rows_of_a_view():
     view = view_of("a", [{0: 1}] * 4, 10).without(np.array([2]))
     assert view.live_rows(np.array([9, 10, 12, 13], np.uint64)).tolist() == [0, 3]
     assert view.n_live == 3
-    assert SimpleNamespace(live=view.live).live.tolist() == [True, True, False, True]
+    assert view.live.tolist() == [True, True, False, True]

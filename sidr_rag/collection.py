@@ -75,7 +75,7 @@ class Collection:
 
     def ids(self) -> list[str]:
         """All ids, oldest first."""
-        return [row.id for row in self._store.scan()]
+        return self._store.ids()
 
     def __len__(self) -> int:
         return self._store.current().n_live

@@ -48,7 +48,7 @@ class Backbones:
         config: its configuration.
         token_ids: i32[dim], the token id of every dimension.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        dtype: "auto" (bfloat16 where torch and the processor multiply it), "float32" or "bfloat16"; NumPy is float32.
+        dtype: "float32", "bfloat16", or "auto" (bfloat16 where torch and the processor multiply it); NumPy is float32.
         backend: "auto" (see the module), "numpy" or "torch".
 
     Raises:

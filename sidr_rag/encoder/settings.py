@@ -20,7 +20,7 @@ class EncoderSettings:
 
     model: str = "default"
     device: str = "auto"
-    dtype: str = "auto"
+    dtype: str = "float32"
     normalization: str = "nfkc"
     sparsify: str = "union"
     max_length: int | None = None

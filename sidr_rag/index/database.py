@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
 from sidr_rag.index.passages import Row, SegmentEntry
-from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of
+from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of, text_of
 
 APPLICATION_ID = 0x53694452  # "SiDR"
 _SCHEMA = """
@@ -171,6 +171,11 @@ class Database:
                 query = f"SELECT seq, id, title, text, metadata FROM passages WHERE seq IN ({marks})"
                 found.update((r.seq, r) for r in map(row_of, connection.execute(query, part)))
         return found
+
+    def ids(self) -> list[str]:
+        """See `PassageTable`."""
+        with self.errors():
+            return [text_of(i) for (i,) in self.reader().execute("SELECT id FROM passages ORDER BY seq")]
 
     def scan(self) -> Iterator[Row]:
         """See `PassageTable`; a connection of its own keeps the state until the end."""

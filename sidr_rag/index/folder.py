@@ -89,8 +89,8 @@ class Folder:
             raise IndexFormatError(f"{self.database}: segment name of {len(name)} characters is not one of ours")
         return self.segments / f"{name}.seg"
 
-    def create(self, settings: StoreSettings, store_id: str | None = None) -> None:
-        """Make an empty store; the marker comes last, so a half-made folder is no store.
+    def create(self, settings: StoreSettings) -> None:
+        """Make the parts of an empty store; the folder is no store before `finish`.
 
         Raises:
             IndexFormatError: if the folder holds other files.
@@ -108,8 +108,20 @@ class Folder:
             for path in (self.database, *self._journals()):  # an old journal would be played into the new file
                 path.unlink(missing_ok=True)
             Database.create(self.database, {"settings": settings.to_json()})
-            marker = {"format": FORMAT, "uuid": store_id or uuid.uuid4().hex, "library": "sidr-rag"}
-            partial = self.path / "sidr.json.tmp"
+        except StorageError:
+            raise
+        except OSError as e:
+            raise StorageError(e.errno, f"cannot create a store: {e.strerror}", str(self.path)) from e
+
+    def finish(self, store_id: str | None = None) -> None:
+        """Make the folder a store: write the marker that says so.
+
+        Raises:
+            StorageError: if the disk refuses.
+        """
+        marker = {"format": FORMAT, "uuid": store_id or uuid.uuid4().hex, "library": "sidr-rag"}
+        partial = self.path / "sidr.json.tmp"
+        try:
             partial.unlink(missing_ok=True)
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(json.dumps(marker).encode() + b"\n")
@@ -117,8 +129,6 @@ class Folder:
                 os.fsync(file.fileno())
             partial.replace(self.marker)
             sync_folder(self.path)
-        except StorageError:
-            raise
         except OSError as e:
             raise StorageError(e.errno, f"cannot create a store: {e.strerror}", str(self.path)) from e
 

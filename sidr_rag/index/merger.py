@@ -33,8 +33,7 @@ class Merger:
 
     def wake(self) -> None:
         """See that everything due is merged soon."""
-        if self._pid != os.getpid():
-            self._renew()  # a forked child has the objects, but not the thread
+        self._renew_after_fork()
         with self._guard:
             self._again = True
             if self._thread is None and not self._closed:
@@ -43,15 +42,22 @@ class Merger:
 
     def wait(self) -> None:
         """Return when nothing is being merged and nothing was due."""
+        self._renew_after_fork()
         thread = self._thread
-        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def close(self) -> None:
         """Let the merge at work come to its end, and start no other."""
+        self._renew_after_fork()
         with self._guard:
             self._closed = True
         self.wait()
+
+    def _renew_after_fork(self) -> None:
+        """A forked child has the objects, but not the thread, and perhaps a lock that no one will release."""
+        if self._pid != os.getpid():
+            self._renew()
 
     def _run(self) -> None:
         while True:

@@ -95,6 +95,10 @@ class PassageTable(Protocol):
         """The rows of those of the seqs that exist."""
         ...
 
+    def ids(self) -> list[str]:
+        """All ids in seq order."""
+        ...
+
     def scan(self) -> Iterator[Row]:
         """All rows in seq order, of one consistent state."""
         ...
@@ -130,6 +134,10 @@ class MemoryTable:
         """See `PassageTable`."""
         with self._lock:
             return {s: self.rows[s] for s in seqs if s in self.rows}
+
+    def ids(self) -> list[str]:
+        """See `PassageTable`."""
+        return [row.id for row in self.scan()]
 
     def scan(self) -> Iterator[Row]:
         """See `PassageTable`."""

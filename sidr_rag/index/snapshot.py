@@ -30,7 +30,7 @@ def write_snapshot(source: Store, path: Path, *, overwrite: bool = False) -> Non
     folder = Folder(path)
     made = not folder.is_store()
     if made:
-        folder.create(source.settings, source.store_id)
+        folder.create(source.settings)
     elif folder.store_id() != source.store_id and not overwrite:
         raise IndexFormatError(
             f"{path}: holds another store; choose another folder, or overwrite it with from_texts(..., overwrite=True)"
@@ -43,6 +43,8 @@ def write_snapshot(source: Store, path: Path, *, overwrite: bool = False) -> Non
             _copy(source, folder, database)
         finally:
             database.close()
+        if made:
+            folder.finish(source.store_id)
     except BaseException:
         if made:
             folder.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,8 +49,9 @@ class Store:
         self.read_only = read_only
         self.tokenizer = tokenizer
         self.table = table
-        self.write_lock = threading.RLock()
+        self._write = threading.RLock()
         self._load = threading.Lock()
+        self._pid = os.getpid()
         self._writer = Writer(self)
         self.rebuilt: set[str] = set()
         self._index = BotIndex.of(settings.dim, (), generation=-1 if folder else 0)
@@ -65,7 +67,8 @@ class Store:
     def create(cls, path: Path, settings: StoreSettings, tokenizer: Tokenizer, store_id: str | None = None) -> Store:
         """An empty store in a new or empty folder; see `Folder.create` for errors."""
         folder = Folder(path)
-        folder.create(settings, store_id)
+        folder.create(settings)
+        folder.finish(store_id)
         return cls(settings, tokenizer, Database(folder.database, read_only=False), folder, read_only=False)
 
     @classmethod
@@ -96,12 +99,19 @@ class Store:
             database.close()
             raise
 
+    @property
+    def write_lock(self) -> threading.RLock:
+        """Held by whoever changes the store, one at a time."""
+        self._renew_after_fork()
+        return self._write
+
     # Reading
 
     def current(self) -> BotIndex:
         """The index state of the last commit, also of other processes."""
         if self.folder is None:
             return self._index
+        self._renew_after_fork()
         while self.table.generation() != self._index.generation:
             with self._load:
                 self._reload()
@@ -114,6 +124,10 @@ class Store:
     def lookup(self, ids: Sequence[str]) -> dict[str, int]:
         """Seqs by id; unknown ids are left out."""
         return self.table.lookup(ids)
+
+    def ids(self) -> list[str]:
+        """All ids in seq order."""
+        return self.table.ids()
 
     def scan(self) -> Iterator[Row]:
         """All rows in seq order."""
@@ -172,6 +186,11 @@ class Store:
             self._writer.close()
 
     # Inside
+
+    def _renew_after_fork(self) -> None:
+        """Give a forked child locks of its own: another thread of its parent may have held the old ones."""
+        if self._pid != os.getpid():
+            self._write, self._load, self._pid = threading.RLock(), threading.Lock(), os.getpid()
 
     def _reload(self) -> None:
         assert isinstance(self.table, Database)

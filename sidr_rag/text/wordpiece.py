@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_KEY = 3  # leading characters that bound how long a matching token can be
+_KEY = 4  # leading characters by which the lengths of the tokens that can match are known
 
 
 class WordPiece:
@@ -33,8 +33,8 @@ class WordPiece:
         self._cut = cut_long_words
         self._first = {text: i for text, i in vocab.items() if len(text) <= max_word_chars}
         self._next = {text[len(prefix) :]: i for text, i in vocab.items() if text.startswith(prefix)}
-        self._first_bounds = _length_bounds(self._first)
-        self._next_bounds = _length_bounds(self._next)
+        self._first_lengths = _lengths(self._first)
+        self._next_lengths = _lengths(self._next)
 
     def ids(self, word: str) -> list[int]:
         """The token ids of one word, never to be modified; a word that cannot be composed is the unknown id alone."""
@@ -57,27 +57,32 @@ class WordPiece:
 
     def _greedy(self, word: str) -> list[int]:
         ids: list[int] = []
-        table, bounds = self._first, self._first_bounds
-        start, length = 0, len(word)
-        while start < length:
-            end = min(length, start + bounds.get(word[start : start + _KEY], _KEY - 1))
-            while end > start:
-                found = table.get(word[start:end])
-                if found is not None:
-                    break
-                end -= 1
+        table, lengths = self._first, self._first_lengths
+        start, end = 0, len(word)
+        while start < end:
+            found = None
+            size = 0
+            for size in lengths.get(word[start : start + _KEY], ()):
+                if start + size <= end:
+                    found = table.get(word[start : start + size])
+                    if found is not None:
+                        break
             else:
-                return self._unk
+                for size in range(_KEY - 1, 0, -1):
+                    found = table.get(word[start : start + size])
+                    if found is not None:
+                        break
+                else:
+                    return self._unk
             ids.append(found)
-            start, table, bounds = end, self._next, self._next_bounds
+            start, table, lengths = start + size, self._next, self._next_lengths
         return ids
 
 
-def _length_bounds(texts: Iterable[str]) -> dict[str, int]:
-    """The longest text for every leading `_KEY` characters: few candidates then have to be tried."""
-    bounds: dict[str, int] = {}
+def _lengths(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The lengths of the texts with each beginning of `_KEY` characters, longest first: only those need be tried."""
+    found: dict[str, set[int]] = {}
     for text in texts:
-        key = text[:_KEY]
-        if len(text) > bounds.get(key, 0):
-            bounds[key] = len(text)
-    return bounds
+        if len(text) >= _KEY:
+            found.setdefault(text[:_KEY], set()).add(len(text))
+    return {key: tuple(sorted(sizes, reverse=True)) for key, sizes in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import repeat
 from typing import Any
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
@@ -35,16 +35,21 @@ def rows_of_columns(
     for name, column in columns.items():
         if isinstance(column, (str, bytes, Mapping)) or not isinstance(column, Iterable):
             raise InvalidTypeError(f"{name} is a {type(column).__name__}; give a list with one item for each text")
-    names = list(columns)
-    for i, values in enumerate(zip_longest(*columns.values(), fillvalue=_MISSING)):
-        item = dict(zip(names, values, strict=True))
-        short = [name for name, value in item.items() if value is _MISSING]
-        if short:
-            other = next(name for name in names if name not in short)
-            raise InvalidInputError(f"{short[0]} has {i} items, but {other} has more; give one for each text")
-        row = _row(i, item["texts"], item.get("ids"), item.get("metadatas"), item.get("titles"))
+    absent = repeat(None)
+    others = [iter(columns.get(name, absent)) for name in ("ids", "metadatas", "titles")]
+    n_texts = 0
+    for i, text in enumerate(texts):
+        n_texts = i + 1
+        passage_id, data, title = (next(other, _MISSING) for other in others)
+        if passage_id is _MISSING or data is _MISSING or title is _MISSING:
+            short = "ids" if passage_id is _MISSING else "metadatas" if data is _MISSING else "titles"
+            raise InvalidInputError(f"{short} has {i} items, but texts has more; give one for each text")
+        row = _row(i, text, passage_id, data, title)
         given.append(row.id)
         yield row
+    for name, other in zip(("ids", "metadatas", "titles"), others, strict=True):
+        if name in columns and next(other, _MISSING) is not _MISSING:
+            raise InvalidInputError(f"texts has {n_texts} items, but {name} has more; give one for each text")
 
 
 def rows_of_passages(passages: Iterable[Passage], given: list[str]) -> Iterator[Row]:

@@ -161,7 +161,7 @@ class Writer:
             change.buried.extend(existing.values())
         if not chosen:
             return
-        rows = [row._replace(seq=change.next_seq + i) for i, row in enumerate(chosen.values())]
+        rows = [Row(seq, *row[1:]) for seq, row in enumerate(chosen.values(), start=change.next_seq)]
         seqs = np.arange(change.next_seq, change.next_seq + len(rows), dtype=np.uint64)
         counts = self._store.tokenizer.counts(r.content for r in rows)
         metadatas = (metadata_of(r.metadata) for r in rows)

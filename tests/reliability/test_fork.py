@@ -1,5 +1,6 @@
 """A store object in a forked child, in another process, and in a pickle."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -129,33 +130,26 @@ def test_a_child_that_ends_leaves_the_parents_store_whole(parts, fast):
         assert sidr.ids() == [str(i) for i in range(12)]
 
 
-@pytest.mark.parametrize("where", ["folder", "memory"])
-def test_forks_while_threads_write_search_and_merge(parts, fast, where):
+def test_forks_of_a_store_in_memory_while_threads_write_and_search(parts):
     """The child has none of the parent's threads, and none of the locks they held."""
     from benchmarks.reliability.parts import in_child
 
-    with parts.create(fast / "store") if where == "folder" else parts.memory() as sidr:
+    with parts.memory() as sidr:
         sidr.add(["anchor"] * 5, ids=list("abcde"))
+        ask(sidr, "anchor")
         stop = threading.Event()
         faults = []
 
-        def write():
-            number = 0
+        def run(call):
             try:
                 while not stop.is_set():
-                    number += 1
-                    sidr.add([f"amber {number}"], ids=[str(number % 40)])
+                    call()
             except BaseException as e:
                 faults.append(e)
 
-        def read():
-            try:
-                while not stop.is_set():
-                    ask(sidr, "anchor")
-            except BaseException as e:
-                faults.append(e)
-
-        threads = [threading.Thread(target=write), threading.Thread(target=read)]
+        numbers = itertools.cycle(range(40))
+        calls = (lambda: sidr.add(["amber"], ids=[str(next(numbers))]), lambda: ask(sidr, "anchor"))
+        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
         for thread in threads:
             thread.start()
         try:
@@ -167,6 +161,20 @@ def test_forks_while_threads_write_search_and_merge(parts, fast, where):
             for thread in threads:
                 thread.join(60)
         assert not faults
+
+
+def test_forks_while_the_store_merges(parts, fast):
+    """After `add` has returned the caller knows of no thread, and may fork."""
+    from benchmarks.reliability.parts import in_child
+
+    with parts.create(fast / "store") as sidr:
+        sidr.add(["anchor"] * 5, ids=list("abcde"))
+        for i in range(20):
+            for j in range(9):
+                sidr.add([f"amber {i}"], ids=[f"{i}-{j}"])
+            found = in_child(guarded(lambda: [ask(sidr, "anchor"), sidr.close()][0], seconds=20))
+            assert [passage_id for passage_id, _ in found] == list("abcde")
+        assert len(sidr) == 5 + 20 * 9
 
 
 def test_pickling(parts, fast):

@@ -39,3 +39,13 @@ def test_nasty_texts_in_every_place(parts, tmp_path):
             assert passages_differ(sidr, model) is None
             assert searches_differ(sidr, model, asks, parts) is None
             assert [p.id for p in sidr.get([i for i, _ in items])] == list(model.docs)
+
+
+def test_filters_tell_halves_of_a_pair_from_the_character(parts):
+    """Two lone surrogates are not the emoji that they would make."""
+    halves, emoji = ["\ud83d" + "\ude00"], ["\U0001f600"]
+    with parts.memory() as sidr:
+        sidr.add(["amber", "amber"], ids=["halves", "emoji"], metadatas=[{"tag": halves}, {"tag": emoji}])
+        for wanted, passage_id in ((halves, "halves"), (emoji, "emoji")):
+            found = sidr.search("amber", filter={"tag": wanted}, first_stage="lexical")
+            assert [r.passage.id for r in found] == [passage_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,12 +24,13 @@ from sidr_rag.rerank.late import PassageEmbedder
 from sidr_rag.search.filters import parse_filter
 from sidr_rag.search.searcher import KernelChoice, SearchPool, check_weights
 from sidr_rag.search.weighting import Weighting
-from sidr_rag.types import Hits, SearchResult, SparseVectors
+from sidr_rag.types import Hits, Passage, SearchResult, SparseVectors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from sidr_rag.pipeline import SearchArguments
+    from sidr_rag.text import BagTokenizer
 
 
 class SiDR(Collection):
@@ -99,13 +100,50 @@ class SiDR(Collection):
             IndexFormatError: if `path` holds a store and `overwrite` is False, or holds something else.
             ModelNotFoundError: if the model is not here and cannot be fetched.
         """
+        return cls._filled(
+            lambda sidr: sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles),
+            (path, overwrite, model, device, weighting),
+            options,
+        )
+
+    @classmethod
+    def from_passages(
+        cls,
+        passages: Iterable[Passage] | Callable[[BagTokenizer], Iterable[Passage]],
+        *,
+        path: str | Path | None = None,
+        overwrite: bool = False,
+        model: str | Path = "default",
+        device: str = "auto",
+        weighting: WeightingChoice = "default",
+        **options: Any,
+    ) -> SiDR:
+        """The same for `Passage` objects, or a function that makes them with the model's tokenizer.
+
+        The function is for what counts tokens, such as `sidr_rag.files.read_passages`.
+        """
+        return cls._filled(
+            lambda sidr: sidr.add_passages(passages(sidr.encoder.tokenizer) if callable(passages) else passages),
+            (path, overwrite, model, device, weighting),
+            options,
+        )
+
+    @classmethod
+    def _filled(
+        cls,
+        fill: Callable[[SiDR], object],
+        place: tuple[str | Path | None, bool, str | Path, str, WeightingChoice],
+        options: dict[str, Any],
+    ) -> SiDR:
+        """A new store, filled in memory and put into its folder, if it has one, in one step."""
+        path, overwrite, model, device, weighting = place
         encoder, rest = split_options(model, device, options)
         chosen = resolve_weighting(weighting, encoder)
         if path is not None and Folder(Path(path)).is_store() and not overwrite:
             raise IndexFormatError(f"{path}: holds a store already; open it with SiDR.open, or pass overwrite=True")
         store = Store.in_memory(new_settings(weighting, encoder), encoder.tokenizer)
         sidr = cls(store, encoder, chosen, **rest)
-        sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles)
+        fill(sidr)
         if path is None:
             return sidr
         write_snapshot(store, Path(path), overwrite=overwrite)

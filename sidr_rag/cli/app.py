@@ -6,15 +6,15 @@ import json
 import time
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sidr_rag import SiDR, __version__
-from sidr_rag.cli.reading import Reading, columns_of, replaced_ids
+from sidr_rag.cli.reading import Reading, replaced_ids
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
-from sidr_rag.encoder import load_encoder
 
 app = typer.Typer(
     name="sidr-rag",
@@ -80,9 +80,9 @@ def index(
 ) -> None:
     """Make a new store from files and folders."""
     start = time.perf_counter()
-    reading = Reading(paths, load_encoder(model).tokenizer, max_tokens=max_tokens, overlap=overlap)
-    with SiDR.from_texts(
-        **columns_of(reading.passages(required=True)),
+    reading = Reading(paths, max_tokens=max_tokens, overlap=overlap)
+    with SiDR.from_passages(
+        partial(reading.passages, required=True),
         path=store,
         overwrite=overwrite,
         weighting=weighting.value,
@@ -102,8 +102,8 @@ def add(
     """Add files and folders to a store; a file that is there already is replaced."""
     start = time.perf_counter()
     with SiDR.open(store, model=model) as sidr:
-        reading = Reading(paths, sidr.encoder.tokenizer, max_tokens=max_tokens, overlap=overlap)
-        added = sidr.add_passages(reading.passages())
+        reading = Reading(paths, max_tokens=max_tokens, overlap=overlap)
+        added = sidr.add_passages(reading.passages(sidr.encoder.tokenizer))
         sidr.delete(replaced_ids(sidr, reading.sources(), added))
         show_reading(reading.report, time.perf_counter() - start, len(sidr), store)
 

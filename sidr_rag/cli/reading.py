@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import tee
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -25,7 +23,6 @@ class Reading:
 
     Args:
         paths: what to read.
-        tokenizer: counts tokens for the splitter.
         max_tokens: the most tokens in a passage.
         overlap: tokens that neighbouring passages share.
 
@@ -33,29 +30,35 @@ class Reading:
         report: which files were loaded, skipped or failed; complete once `passages` is exhausted.
     """
 
-    def __init__(self, paths: Sequence[Path], tokenizer: BagTokenizer, *, max_tokens: int, overlap: int) -> None:
+    def __init__(self, paths: Sequence[Path], *, max_tokens: int, overlap: int) -> None:
         self.report = FileReport()
-        self._n_paths = len(paths)
-        self._n_files = 0
+        self._paths = paths
+        self._max_tokens = max_tokens
+        self._overlap = overlap
         self._tried: list[str] = []
-        self._passages = read_passages(
-            paths,
-            tokenizer=tokenizer,
-            max_tokens=max_tokens,
-            overlap=overlap,
-            report=self.report,
-            on_file=lambda source, _: self._tried.append(source),
-        )
 
-    def passages(self, *, required: bool = False) -> Iterator[Passage]:
+    def passages(self, tokenizer: BagTokenizer, *, required: bool = False) -> Iterator[Passage]:
         """The passages, once, with a progress bar on stderr if that is a terminal.
 
         Args:
+            tokenizer: counts tokens for the splitter.
             required: whether it is an error if there are none.
 
         Raises:
-            FileReadError: if there are none and they are required; whatever was to be done with them is then not done.
+            FileReadError: if a path does not exist; if there are no passages and they are required: whatever was to be
+                done with them is then not done.
         """
+        found = read_passages(
+            self._paths,
+            tokenizer=tokenizer,
+            max_tokens=self._max_tokens,
+            overlap=self._overlap,
+            report=self.report,
+            on_file=lambda source, _: self._tried.append(source),
+        )
+        return self._shown(found, required)
+
+    def _shown(self, found: Iterator[Passage], required: bool) -> Iterator[Passage]:
         console = Console(stderr=True)
         n = 0
         with Progress(
@@ -69,13 +72,13 @@ class Reading:
             transient=True,
         ) as progress:
             task = progress.add_task("reading", total=None, files=0)
-            for passage in self._passages:
+            for passage in found:
                 n += 1
                 progress.update(task, advance=1, files=len(self._tried))
                 yield passage
         if required and not n:
             raise FileReadError(
-                f"no passages in the {self._n_paths:,} paths given: {len(self.report.skipped):,} files skipped, "
+                f"no passages in the {len(self._paths):,} paths given: {len(self.report.skipped):,} files skipped, "
                 f"{len(self.report.failed):,} failed{_first_reason(self.report)}; nothing was stored"
             )
 
@@ -83,17 +86,6 @@ class Reading:
         """Files whose older passages are out of date now: they gave passages, or hold no text and no fault."""
         failed = {source for source, _ in self.report.failed}
         return {source for source, _ in self.report.loaded} | (set(self._tried) - failed)
-
-
-def columns_of(passages: Iterator[Passage]) -> dict[str, Any]:
-    """The arguments of `SiDR.from_texts` for a stream of passages, read in step so that nothing piles up."""
-    texts, ids, titles, metadatas = tee(passages, 4)
-    return {
-        "texts": (p.text for p in texts),
-        "ids": (p.id for p in ids),
-        "titles": (p.title for p in titles),
-        "metadatas": (p.metadata for p in metadatas),
-    }
 
 
 def replaced_ids(sidr: SiDR, sources: set[str], added: Sequence[str]) -> list[str]:

@@ -31,17 +31,6 @@ def document_columns(documents: Iterable[Document], ids: Iterable[str | None] | 
     }
 
 
-def passage_columns(passages: Iterable[Passage]) -> dict[str, Any]:
-    """Passages as the columns of the engine, read in step like those of `document_columns`."""
-    texts, ids, metadatas, titles = tee(passages, 4)
-    return {
-        "texts": (passage.text for passage in texts),
-        "ids": (passage.id for passage in ids),
-        "metadatas": (passage.metadata for passage in metadatas),
-        "titles": (passage.title for passage in titles),
-    }
-
-
 def to_document(
     passage: Passage,
     *,

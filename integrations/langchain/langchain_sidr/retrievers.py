@@ -16,7 +16,6 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_valid
 from typing_extensions import Self
 
 from langchain_sidr.documents import document_columns, to_document
-from langchain_sidr.folders import folder_columns
 from sidr_rag import InvalidTypeError, SiDR
 from sidr_rag.pipeline import Request
 
@@ -181,10 +180,23 @@ class SiDRRetriever(BaseRetriever):
         Raises:
             FileReadError: if a path does not exist.
         """
-        columns, report = folder_columns(
-            folder, options, max_tokens=max_tokens, overlap=overlap, limits=limits, on_file=on_file
+        from sidr_rag.files import FileReport, read_passages
+
+        report = FileReport()
+        own, rest = _split(cls, options)
+        engine = SiDR.from_passages(
+            lambda tokenizer: read_passages(
+                folder,
+                tokenizer=tokenizer,
+                max_tokens=max_tokens,
+                overlap=overlap,
+                limits=limits,
+                report=report,
+                on_file=on_file,
+            ),
+            **rest,
         )
-        retriever = cls.from_texts(**columns, **options)
+        retriever = cls(engine=engine, **own)
         retriever._file_report = report
         return retriever
 

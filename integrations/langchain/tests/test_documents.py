@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from langchain_core.documents import Document
-from langchain_sidr.documents import document_columns, passage_columns, to_document
+from langchain_sidr.documents import document_columns, to_document
 
 from sidr_rag import InvalidTypeError, Passage
 
@@ -17,22 +15,6 @@ def test_columns_keep_ids_texts_and_metadata() -> None:
 
 def test_given_ids_replace_the_documents_own() -> None:
     assert list(document_columns([Document("t", id="old")], ["new"])["ids"]) == ["new"]
-
-
-def test_columns_read_in_step_hold_one_document_at_a_time() -> None:
-    n_read = 0
-
-    def stream() -> Iterator[Passage]:
-        nonlocal n_read
-        for i in range(3):
-            n_read += 1
-            yield Passage(str(i), "text", "title", {"i": i})
-
-    columns = passage_columns(stream())
-    for i in range(3):
-        row = tuple(next(columns[name]) for name in ("texts", "ids", "metadatas", "titles"))
-        assert row == ("text", str(i), {"i": i}, "title")
-        assert n_read == i + 1
 
 
 @pytest.mark.parametrize("given", ["a text", Document("a text"), 3, None])

@@ -16,7 +16,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.retrievers.sidr.nodes import NODE_KEY, passage_columns, ref_doc_id, to_node, to_passages
+from llama_index.retrievers.sidr.nodes import NODE_KEY, ref_doc_id, to_node, to_passages
 
 from sidr_rag import InvalidInputError, InvalidTypeError, Passage
 
@@ -125,10 +125,3 @@ def test_what_is_no_node_is_named() -> None:
 def test_the_reserved_key_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=f"'x' has the reserved metadata key '{NODE_KEY}'|reserved"):
         list(to_passages([TextNode(text="a", id_="x", metadata={NODE_KEY: 1})], {}))
-
-
-def test_columns() -> None:
-    columns = {name: list(values) for name, values in passage_columns(to_passages(NODES[:2], {})).items()}
-    assert columns["ids"] == ["plain", "full"]
-    assert columns["texts"][0] == "pump manual"
-    assert columns["metadatas"][1]["page"] == 3

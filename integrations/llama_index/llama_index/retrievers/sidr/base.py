@@ -13,8 +13,8 @@ from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.sidr.filters import engine_filter
-from llama_index.retrievers.sidr.nodes import passage_columns, to_node, to_passages
 from llama_index.retrievers.sidr.nodes import ref_doc_id as ref_doc_id_of
+from llama_index.retrievers.sidr.nodes import to_node, to_passages
 from typing_extensions import Self
 
 from sidr_rag import InvalidTypeError, SiDR
@@ -126,8 +126,8 @@ class SiDRRetriever(BaseRetriever):
         chosen = {name: value for name, value in own.items() if name in _SEARCH_OPTIONS}
         Request.of(**_search_arguments(similarity_top_k, rerank, search, filters, chosen))
         found: dict[str, Any] = {}
-        engine = SiDR.from_texts(
-            **passage_columns(to_passages(() if nodes is None else nodes, found)),
+        engine = SiDR.from_passages(
+            to_passages(() if nodes is None else nodes, found),
             path=path,
             overwrite=overwrite,
             model=model,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import tee
 from typing import Any
 
 from llama_index.core.schema import (
@@ -53,16 +52,6 @@ def to_passages(nodes: Iterable[BaseNode], objects: dict[str, Any]) -> Iterator[
             objects[node.index_id] = node.obj
             node = node.model_copy(update={"obj": None})
         yield _to_passage(node)
-
-
-def passage_columns(passages: Iterable[Passage]) -> dict[str, Iterator[Any]]:
-    """Passages without titles as the columns of `SiDR.from_texts`, which reads them in step."""
-    texts, ids, metadatas = tee(passages, 3)
-    return {
-        "texts": (passage.text for passage in texts),
-        "ids": (passage.id for passage in ids),
-        "metadatas": (passage.metadata for passage in metadatas),
-    }
 
 
 def to_node(passage: Passage) -> BaseNode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -18,6 +19,7 @@ from sidr_rag.index.arrays import sync_folder
 from sidr_rag.index.bot_index import SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
+from sidr_rag.index.filesystem import network_type
 from sidr_rag.index.passages import Row, SegmentEntry, metadata_of
 from sidr_rag.index.segment import Segment
 from sidr_rag.protocols import Tokenizer
@@ -96,6 +98,7 @@ class Folder:
             IndexFormatError: if the folder holds other files.
             StorageError: if the disk refuses.
         """
+        self.check_local()
         new = f"{self.database.name}.new"
         ours = {self.database.name, new, f"{new}-journal", f"{new}-wal", f"{new}-shm"}
         ours |= {self.segments.name, self.lock.name, "sidr.json.tmp"}  # what an interrupted attempt may have left
@@ -137,11 +140,13 @@ class Folder:
 
         Raises:
             IndexFormatError: naming the folder or file, and the formats found and supported.
+            StorageError: if the folder is on a network file system.
         """
         if not self.path.is_dir():
             raise IndexFormatError(
                 f"{self.path}: no such folder; make a store with create=True or from_texts(path=...)"
             )
+        self.check_local()
         journals = [f"{file.name}{end}" for file in (self.database, self.embeddings) for end in ("-wal", "-shm")]
         names = [self.marker.name, self.database.name, self.embeddings.name, self.segments.name, self.lock.name]
         for part in (self.path / name for name in (*names, *journals)):
@@ -164,6 +169,18 @@ class Folder:
         if not self.database.is_file():
             raise IndexFormatError(f"{self.database}: missing; the store's passages are lost")
         return store_id
+
+    def check_local(self) -> None:
+        """See that the folder is on a disk of this machine.
+
+        Raises:
+            StorageError: if it is on a network file system; it names the kind.
+        """
+        kind = network_type(self.path)
+        if kind is not None:
+            # Neither the journal's shared memory nor the lock holds between machines: two writers could meet.
+            reason = f"is on a network file system ({kind}), where commits are not safe; copy the store to a local disk"
+            raise StorageError(errno.ENOTSUP, reason, str(self.path))
 
     def remove(self) -> None:
         """Take back what `create` made, as far as it can be."""

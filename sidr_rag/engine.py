@@ -186,7 +186,7 @@ class SiDR(Collection):
         return cls(store, encoder, resolve_weighting(choice, encoder), **rest)
 
     def compact(self, purge: bool = False) -> None:
-        """Merge the index into one segment; with `purge`, also leave nothing of deleted passages on disk."""
+        """Merge the index into few segments; with `purge`, also leave nothing of deleted passages on disk."""
         self._store.compact()
         if purge:
             self._store.purge()

@@ -72,8 +72,12 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], meta: Mapping[s
         raise StorageError(e.errno, f"could not write {path.name}: {e.strerror}", str(path)) from e
 
 
-def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def read_arrays(path: Path, *, own: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Map a file's arrays read-only, after checking header, bounds and checksums.
+
+    Args:
+        path: the file.
+        own: whether this process has just written it; the arrays' bytes are then not read now.
 
     Returns:
         The arrays by name (views of the mapped file) and the file's metadata.
@@ -105,7 +109,11 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise IndexFormatError(f"{path}: unreadable header ({type(e).__name__})") from e
     body = np.frombuffer(mapped, dtype=np.uint8)[8 + head_size :]
-    return {n: _view(path, body, n, entry, meta.get(f"crc32.{n}")) for n, entry in entries.items()}, meta
+    arrays = {name: _view(path, body, name, entry) for name, entry in entries.items()}
+    for name, array in () if own else arrays.items():
+        if meta.get(f"crc32.{name}") != str(zlib.crc32(_bytes_of(array))):
+            raise IndexFormatError(f"{path}: array {name!r} does not match its checksum")
+    return arrays, meta
 
 
 def sync_folder(folder: Path) -> None:
@@ -117,9 +125,7 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _view(
-    path: Path, body: NDArray[np.uint8], name: str, entry: tuple[np.dtype[Any], Any, Any], crc: str | None
-) -> NDArray[Any]:
+def _view(path: Path, body: NDArray[np.uint8], name: str, entry: tuple[np.dtype[Any], Any, Any]) -> NDArray[Any]:
     dtype, shape, offsets = entry
     ok = (
         isinstance(shape, list)
@@ -133,8 +139,6 @@ def _view(
     if not ok:
         raise IndexFormatError(f"{path}: array {name!r} does not fit the file")
     data = body[offsets[0] : offsets[1]]
-    if crc != str(zlib.crc32(_bytes_of(data))):
-        raise IndexFormatError(f"{path}: array {name!r} does not match its checksum")
     return data.view(dtype)
 
 

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.errors import IndexFormatError
+from sidr_rag.index.haystack import Haystack
 from sidr_rag.search.filters import And, Condition, Filter, Not, Or
 from sidr_rag.search.json_values import Canonical, canonical
 
 _EXACT = 1 << 53  # integers below it are exact in float64
+_MANY = 1000  # from so many values on, texts are looked for in all of them at once
 
 
 class Column:
@@ -48,12 +50,33 @@ class Column:
         return found
 
     @cached_property
-    def _code_of(self) -> dict[Canonical, list[int]]:
+    def _code_of_string(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self.values, start=1) if isinstance(value, str)}
+
+    @cached_property
+    def _codes_of_others(self) -> dict[Canonical, list[int]]:
         """Codes by canonical value: 1 and 1.0 are stored apart and equal to each other."""
         codes: dict[Canonical, list[int]] = {}
         for code, value in enumerate(self.values, start=1):
-            codes.setdefault(canonical(value), []).append(code)
+            if not isinstance(value, str):
+                codes.setdefault(canonical(value), []).append(code)
         return codes
+
+    def _codes_of(self, wanted: Canonical) -> list[int]:
+        if wanted[0] != "string":
+            return self._codes_of_others.get(wanted, [])
+        code = self._code_of_string.get(wanted[1])
+        return [] if code is None else [code]
+
+    @cached_property
+    def _has_lists(self) -> bool:
+        return any(isinstance(value, list) for value in self.values)
+
+    @cached_property
+    def _haystacks(self) -> dict[str, Haystack]:
+        """The strings among the values, as they are and with their case folded."""
+        strings = [value if isinstance(value, str) else "" for value in self.values]
+        return {"contains": Haystack(strings), "text_match": Haystack([value.casefold() for value in strings])}
 
     @cached_property
     def _numbers(self) -> NDArray[np.float64] | None:
@@ -74,14 +97,16 @@ class Column:
             wanted = condition.operand if condition.op in ("in", "nin") else [condition.operand]
             hits[1:] = condition.op in ("ne", "nin")
             for value in wanted:
-                for code in self._code_of.get(value, ()):
+                for code in self._codes_of(value):
                     hits[code] = condition.op in ("eq", "in")
         elif (compared := self._compared(condition)) is not None:
             hits[1:] = compared
+        elif (found := self._containing(condition)) is not None:
+            hits[1:] = found
         else:
             hits[1:] = [condition.test(value) for value in self.values]
-        found: NDArray[np.bool_] = hits[self.codes]
-        return found
+        rows: NDArray[np.bool_] = hits[self.codes]
+        return rows
 
     def _compared(self, condition: Condition) -> NDArray[np.bool_] | None:
         if len(condition.path) != 1 or condition.op not in ("gt", "gte", "lt", "lte"):
@@ -92,6 +117,15 @@ class Column:
         compare = {"gt": np.greater, "gte": np.greater_equal, "lt": np.less, "lte": np.less_equal}[condition.op]
         with np.errstate(invalid="ignore"):
             return np.asarray(compare(self._numbers, bound), dtype=np.bool_)
+
+    def _containing(self, condition: Condition) -> NDArray[np.bool_] | None:
+        """Which values hold a text, if one pass over all of them together can say."""
+        if len(condition.path) != 1 or condition.op not in ("contains", "text_match") or self.n_values < _MANY:
+            return None
+        kind, needle = condition.operand
+        if kind != "string" or not needle or self._has_lists:
+            return None
+        return self._haystacks[condition.op].holding(needle)
 
 
 @dataclass(frozen=True)

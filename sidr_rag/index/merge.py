@@ -14,13 +14,16 @@ from sidr_rag.index.segment import Segment
 
 _FANOUT = 8
 _SMALLEST = 256
+_FULL = 99  # the class of segments that are not merged any further
+MOST_ROWS = 1 << 18  # more would make merges long and hungry, and searches no faster
 
 
 def plan_merge(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """Choose the next range of neighbouring segments to merge, or None if none is due.
 
-    A run of eight neighbours of one size class merges into the next class, so that a store of n passages has about
-    8 log8(n) segments at most; a segment of which half is deleted is rewritten alone.
+    A run of eight neighbours of one size class merges into the next class, up to `MOST_ROWS` rows, so that a store of
+    n passages has about n / `MOST_ROWS` large segments and a few dozen small ones at most; a segment of which half is
+    deleted is rewritten alone.
 
     Args:
         sizes: (rows, live rows) of every segment in seq order.
@@ -34,12 +37,34 @@ def plan_merge(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         start = end - 1
         top = classes[start]
         # A smaller segment between larger ones joins them: it could otherwise hold its neighbours apart for ever.
-        while start and classes[start - 1] <= top:
+        while start and top < _FULL and classes[start - 1] <= top:
             start -= 1
         if end - start >= _FANOUT:
-            return start, end
+            return start, start + _fitting([n_live for _, n_live in sizes[start:end]])
         end = start
     return None
+
+
+def plan_compaction(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first range of neighbours, at most `MOST_ROWS` together, that can be made one segment without deletions."""
+    start = 0
+    while start < len(sizes):
+        count = _fitting([n_live for _, n_live in sizes[start:]])
+        n_rows, n_live = sizes[start]
+        if count > 1 or n_live < n_rows:
+            return start, start + count
+        start += 1
+    return None
+
+
+def _fitting(n_live: Sequence[int]) -> int:
+    """How many of the first segments, at least one, hold at most `MOST_ROWS` passages together."""
+    total = 0
+    for i, count in enumerate(n_live):
+        total += count
+        if i and total > MOST_ROWS:
+            return i
+    return len(n_live)
 
 
 def merge_segments(parts: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) -> Segment:
@@ -69,6 +94,8 @@ def merge_segments(parts: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) ->
 
 
 def _size_class(n_live: int) -> int:
+    if n_live * 2 > MOST_ROWS:
+        return _FULL
     size_class = 0
     bound = _SMALLEST
     while n_live > bound:

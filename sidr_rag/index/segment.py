@@ -105,21 +105,25 @@ class Segment:
         write_arrays(path, arrays, {"format": "sidr-segment-1", "dim": str(self.dim), "levels": thresholds})
 
     @classmethod
-    def open(cls, path: Path) -> Segment:
+    def open(cls, path: Path, *, own: bool = False) -> Segment:
         """Map a segment file.
+
+        Args:
+            path: the file.
+            own: whether this process has just written it; its lists are then not read now.
 
         Raises:
             IndexFormatError: if the file is missing or damaged, or its lists point outside themselves; nothing of it
                 has then reached a compiled kernel.
         """
-        arrays, meta = read_arrays(path)
+        arrays, meta = read_arrays(path, own=own)
         try:
             if meta["format"] != "sidr-segment-1":
                 raise IndexFormatError(f"{path}: format {meta['format'][:40]!r}; this version reads 'sidr-segment-1'")
             dim = int(meta["dim"])
             thresholds = [int(t) for t in meta["levels"].split(",")]
             seqs = arrays["seqs"]
-            levels = tuple(_level(path, arrays, i, t, len(seqs), dim) for i, t in enumerate(thresholds))
+            levels = tuple(_level(path, arrays, i, t, len(seqs), dim, own) for i, t in enumerate(thresholds))
             lengths = arrays["lengths"]
             columns = Columns.of_arrays(arrays, len(seqs))
         except (KeyError, ValueError, OverflowError, RecursionError) as e:
@@ -134,7 +138,9 @@ class Segment:
         return cls(dim, seqs, lengths.astype(np.uint32), levels, columns)
 
 
-def _level(path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, n_rows: int, dim: int) -> Level:
+def _level(
+    path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, n_rows: int, dim: int, own: bool
+) -> Level:
     doc_dims, term_dims, rows = arrays[f"{i}.doc_dims"], arrays[f"{i}.term_dims"], arrays[f"{i}.rows"]
     doc_lens, term_lens = arrays[f"{i}.doc_lens"], arrays[f"{i}.term_lens"]
     if doc_lens.dtype not in _LENGTHS or term_lens.dtype not in _LENGTHS:
@@ -150,8 +156,8 @@ def _level(path: Path, arrays: dict[str, NDArray[Any]], i: int, threshold: int, 
         and rows.dtype in (np.uint16, np.uint32)
         and doc_dims.dtype in (np.uint16, np.int32)
         and term_dims.dtype == doc_dims.dtype
-        and (not len(rows) or rows.max() < n_rows)
-        and (not len(doc_dims) or (doc_dims.min() >= 0 and doc_dims.max() < dim))
+        and (own or not len(rows) or rows.max() < n_rows)
+        and (own or not len(doc_dims) or (doc_dims.min() >= 0 and doc_dims.max() < dim))
         and (not len(term_dims) or (term_dims.min() >= 0 and term_dims.max() < dim))
         and bool(np.all(term_dims[1:] > term_dims[:-1]))
     )

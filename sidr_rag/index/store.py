@@ -152,7 +152,7 @@ class Store:
         return self._writer.delete(ids)
 
     def compact(self) -> None:
-        """Merge everything into one segment without tombstones."""
+        """Merge neighbours as far as segments may grow, and drop every tombstone."""
         self._writer.compact()
 
     def wait(self) -> None:

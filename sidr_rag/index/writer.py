@@ -16,9 +16,10 @@ from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
-from sidr_rag.index.merge import merge_segments, plan_merge
+from sidr_rag.index.merge import merge_segments, plan_compaction, plan_merge
 from sidr_rag.index.merger import Merger
 from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction, metadata_of
+from sidr_rag.index.segment import Segment
 
 if TYPE_CHECKING:
     from sidr_rag.index.store import Store
@@ -68,8 +69,10 @@ class Writer:
         """See `Store.compact`."""
         with self._store.write_lock:
             index = self._acquire()
-            if len(index.views) > 1 or any(view.live is not None for view in index.views):
-                self._put_in_place(index.views, self._merged(index.views))
+            while plan := plan_compaction([(v.segment.n_rows, v.n_live) for v in index.views]):
+                old = index.views[slice(*plan)]
+                self._put_in_place(old, self._merged(old))
+                index = self._store.current()
 
     def end_merging(self) -> None:
         """Let the merge at work end, and start no other; not to be called with the write lock held."""
@@ -131,8 +134,7 @@ class Writer:
         """The same state with rebuilt segments back on disk, under new names, for the coming commit to list."""
         for i, view in enumerate(index.views):
             if self._store.folder is not None and view.name in self._store.rebuilt:
-                mended = SegmentView(uuid.uuid4().hex, view.segment, view.live)
-                mended.segment.save(self._store.folder.segment_file(mended.name))
+                mended = SegmentView(*self._kept(view.segment), view.live)
                 saved.append(mended.name)
                 index = index.replaced(i, i + 1, mended, index.generation)
         return index
@@ -166,10 +168,7 @@ class Writer:
         counts = self._store.tokenizer.counts(r.content for r in rows)
         metadatas = (metadata_of(r.metadata) for r in rows)
         segment = build_segment(counts, seqs, self._store.settings.thresholds, metadatas)
-        view = SegmentView(uuid.uuid4().hex, segment)
-        change.added.append(view)
-        if self._store.folder is not None:
-            segment.save(self._store.folder.segment_file(view.name))
+        change.added.append(SegmentView(*self._kept(segment)))
         change.transaction.insert(rows)
         change.next_seq += len(rows)
 
@@ -199,10 +198,16 @@ class Writer:
         """The living rows of neighbouring segments as one, on disk but not yet listed; None if there are none."""
         if not any(view.n_live for view in old):
             return None
-        merged = SegmentView(uuid.uuid4().hex, merge_segments([(v.segment, v.live) for v in old]))
-        if self._store.folder is not None:
-            merged.segment.save(self._store.folder.segment_file(merged.name))
-        return merged
+        return SegmentView(*self._kept(merge_segments([(v.segment, v.live) for v in old])))
+
+    def _kept(self, segment: Segment) -> tuple[str, Segment]:
+        """A name for a new segment, and with a folder, the segment mapped from its file instead of held in memory."""
+        name = uuid.uuid4().hex
+        if self._store.folder is None:
+            return name, segment
+        path = self._store.folder.segment_file(name)
+        segment.save(path)
+        return name, Segment.open(path, own=True)
 
     def _put_in_place(self, old: Sequence[SegmentView], merged: SegmentView | None) -> None:
         """Commit a merge, unless its segments are no longer there; what was deleted meanwhile stays deleted."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sidr_rag.errors import IndexFormatError
 from sidr_rag.index.columns import Column, Columns
+from sidr_rag.index.haystack import Haystack
 from sidr_rag.search.filters import filter_mask, parse_filter
 
 SCALARS = st.one_of(
@@ -97,3 +98,22 @@ def test_arrays_that_do_not_fit_are_refused(part) -> None:
     arrays[f"meta.0.{part}"] = harm[part]
     with pytest.raises(ValueError, match="metadata codes"):
         Columns.of_arrays(arrays, 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text(alphabet="abA\0é", max_size=4), max_size=30), st.text(alphabet="abA\0é", min_size=1, max_size=3)
+)
+def test_a_haystack_knows_which_strings_hold_a_part(strings, needle) -> None:
+    assert Haystack(strings).holding(needle).tolist() == [needle in s for s in strings]
+
+
+@pytest.mark.parametrize("condition", [{"text_match": "PAGE-1"}, {"contains": "page-1"}, {"contains": 3}])
+def test_many_values_are_searched_together(condition) -> None:
+    values = [f"Page-{i}" if i % 3 else f"page-{i}" for i in range(1500)]
+    for metadatas in (
+        [{"k": v} for v in values],
+        [{"k": v} for v in [*values, None, True, 3, ["page-1"], [3]]] + [{}],
+    ):
+        parsed = parse_filter({"k": condition})
+        assert Columns.of(metadatas).mask(parsed).tolist() == filter_mask(parsed, metadatas).tolist()

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from sidr_rag.errors import IndexFormatError
 from sidr_rag.index import builder
 from sidr_rag.index.arrays import read_arrays, write_arrays
 from sidr_rag.index.builder import build_segment
-from sidr_rag.index.merge import merge_segments, plan_merge
+from sidr_rag.index.merge import MOST_ROWS, merge_segments, plan_compaction, plan_merge
 from sidr_rag.index.segment import Segment
 from sidr_rag.types import TokenCounts
 
@@ -193,6 +195,7 @@ def run_adds(sizes):
             start, end = plan
             assert 0 <= start < end <= len(segments)
             assert end - start > 1
+            assert sum(segments[start:end]) <= MOST_ROWS
             written += sum(segments[start:end])
             segments[start:end] = [sum(segments[start:end])]
         most = max(most, len(segments))
@@ -204,7 +207,7 @@ def test_segments_stay_few_over_thousands_of_adds(size):
     segments, written, most = run_adds([size] * 4000)
     assert sum(segments) == 4000 * size
     levels = np.log(4000 * size) / np.log(8)
-    assert most <= 8 * (levels + 1)
+    assert most <= 8 * (min(levels, 4) + 1) + 2 * sum(segments) / MOST_ROWS
     assert written <= 4000 * size * (levels + 40)
 
 
@@ -213,7 +216,7 @@ def test_segments_stay_few_over_thousands_of_adds(size):
 def test_segments_stay_few_whatever_the_sizes(sizes):
     segments, _, most = run_adds(sizes)
     assert sum(segments) == sum(sizes)
-    assert most <= 7 * 6 + 1
+    assert most <= 7 * 6 + 1 + 2 * sum(sizes) / MOST_ROWS
 
 
 def test_a_segment_of_which_most_is_deleted_is_rewritten_alone():
@@ -221,3 +224,21 @@ def test_a_segment_of_which_most_is_deleted_is_rewritten_alone():
     assert plan_merge([(1000, 500)]) is None
     assert plan_merge([(1, 0)]) == (0, 1)
     assert plan_merge([]) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 500, 70_000, 200_000, 262_144]), st.booleans()), max_size=12))
+def test_compaction_ends_with_full_segments_and_no_deletions(parts):
+    sizes = [(live + (1 if dirty or not live else 0), live) for live, dirty in parts]
+    total = sum(live for _, live in sizes)
+    for _ in range(3 * len(sizes) + 1):
+        plan = plan_compaction(sizes)
+        if plan is None:
+            break
+        merged = sum(live for _, live in sizes[slice(*plan)])
+        assert merged <= MOST_ROWS
+        sizes[slice(*plan)] = [(merged, merged)] if merged else []
+    assert plan_compaction(sizes) is None
+    assert all(rows == live for rows, live in sizes)
+    assert sum(live for _, live in sizes) == total
+    assert all(a + b > MOST_ROWS for (a, _), (b, _) in pairwise(sizes))

@@ -92,7 +92,7 @@ class Column:
     def mask(self, condition: Condition) -> NDArray[np.bool_]:
         """Which rows the condition holds for: bool[n_rows]. It is decided once for each distinct value."""
         hits = np.empty(len(self.values) + 1, dtype=np.bool_)
-        hits[0] = condition.test_missing()
+        hits[0] = condition.holds_without()
         if len(condition.path) == 1 and condition.op in ("eq", "in", "ne", "nin"):
             wanted = condition.operand if condition.op in ("in", "nin") else [condition.operand]
             hits[1:] = condition.op in ("ne", "nin")
@@ -104,7 +104,7 @@ class Column:
         elif (found := self._containing(condition)) is not None:
             hits[1:] = found
         else:
-            hits[1:] = [condition.test(value) for value in self.values]
+            hits[1:] = [condition.holds_for(value) for value in self.values]
         rows: NDArray[np.bool_] = hits[self.codes]
         return rows
 
@@ -214,7 +214,7 @@ class Columns:
         assert isinstance(condition, Condition)
         column = self.by_key.get(condition.path[0])
         if column is None:
-            return np.full(self.n_rows, condition.test_missing(), dtype=np.bool_)
+            return np.full(self.n_rows, condition.holds_without(), dtype=np.bool_)
         return column.mask(condition)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

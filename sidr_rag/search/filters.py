@@ -120,15 +120,15 @@ class Condition(Filter):
 
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the stored value stands in the operator's relation to the operand."""
-        return self.test(metadata[self.path[0]]) if self.path[0] in metadata else self.test_missing()
+        return self.holds_for(metadata[self.path[0]]) if self.path[0] in metadata else self.holds_without()
 
-    def test(self, value: Any) -> bool:
+    def holds_for(self, value: Any) -> bool:
         """Whether a passage passes that has this value under the first key of the path."""
         for name in self.path[1:]:
             value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
         return OPERATORS[self.op][1](value, self.operand)
 
-    def test_missing(self) -> bool:
+    def holds_without(self) -> bool:
         """Whether a passage passes that does not have the first key of the path."""
         return OPERATORS[self.op][1](_MISSING, self.operand)
 
@@ -246,11 +246,11 @@ def _condition(path: _Path, op: Any, operand: Any) -> Filter:
 
 
 def _compare(relation: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def test(value: Any, operand: Canonical) -> bool:
+    def holds(value: Any, operand: Canonical) -> bool:
         kind, content = canonical(value)
         return kind == operand[0] and relation(content, operand[1])
 
-    return test
+    return holds
 
 
 def _contains(value: Any, operand: Canonical) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
@@ -35,29 +35,32 @@ def rows_of_columns(
     for name, column in columns.items():
         if isinstance(column, (str, bytes, Mapping)) or not isinstance(column, Iterable):
             raise InvalidTypeError(f"{name} is a {type(column).__name__}; give a list with one item for each text")
-    absent = repeat(None)
-    others = [iter(columns.get(name, absent)) for name in ("ids", "metadatas", "titles")]
+    names = ("ids", "metadatas", "titles")
+    others: list[Iterator[Any]] = [
+        chain(columns[name], repeat(_MISSING)) if name in columns else repeat(None) for name in names
+    ]
+    new_ids = _random_ids()
     n_texts = 0
-    for i, text in enumerate(texts):
+    for i, (text, passage_id, data, title) in enumerate(zip(texts, *others, strict=False)):
         n_texts = i + 1
-        passage_id, data, title = (next(other, _MISSING) for other in others)
         if passage_id is _MISSING or data is _MISSING or title is _MISSING:
             short = "ids" if passage_id is _MISSING else "metadatas" if data is _MISSING else "titles"
             raise InvalidInputError(f"{short} has {i} items, but texts has more; give one for each text")
-        row = _row(i, text, passage_id, data, title)
+        row = _row(i, text, passage_id, data, title, new_ids)
         given.append(row.id)
         yield row
-    for name, other in zip(("ids", "metadatas", "titles"), others, strict=True):
+    for name, other in zip(names, others, strict=True):
         if name in columns and next(other, _MISSING) is not _MISSING:
             raise InvalidInputError(f"texts has {n_texts} items, but {name} has more; give one for each text")
 
 
 def rows_of_passages(passages: Iterable[Passage], given: list[str]) -> Iterator[Row]:
     """Rows of `Passage` objects; every id is also appended to `given`."""
+    new_ids = _random_ids()
     for i, passage in enumerate(passages):
         if not isinstance(passage, Passage):
             raise InvalidTypeError(f"passages[{i}] is a {type(passage).__name__}; give Passage objects")
-        row = _row(i, passage.text, passage.id, passage.metadata, passage.title)
+        row = _row(i, passage.text, passage.id, passage.metadata, passage.title, new_ids)
         given.append(row.id)
         yield row
 
@@ -107,11 +110,18 @@ def as_count(name: str, value: Any, least: int = 0) -> int:
     return number
 
 
-def _row(i: int, text: Any, passage_id: Any, metadata: Any, title: Any) -> Row:
+def _random_ids() -> Iterator[str]:
+    """Ids of 32 digits, as random as a uuid4; asked of the system for many at a time."""
+    while True:
+        digits = os.urandom(16 * 64).hex()
+        yield from (digits[at : at + 32] for at in range(0, len(digits), 32))
+
+
+def _row(i: int, text: Any, passage_id: Any, metadata: Any, title: Any, new_ids: Iterator[str]) -> Row:
     if not isinstance(text, str):
         raise InvalidTypeError(f"texts[{i}] is a {type(text).__name__}; texts are strings")
     if passage_id is None:
-        passage_id = os.urandom(16).hex()  # as random as a uuid4, at a fifth of the cost
+        passage_id = next(new_ids)
     elif not isinstance(passage_id, str):
         raise InvalidTypeError(
             f"ids[{i}]={passage_id!r} is a {type(passage_id).__name__}; ids are strings, use str(id)"

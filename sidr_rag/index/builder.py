@@ -30,16 +30,12 @@ def build_segment(
         thresholds: the levels' n_l, ascending, starting at 1.
         metadatas: one mapping for each passage; None for none at all.
     """
-    row_of = np.repeat(np.arange(len(counts)), np.diff(counts.indptr))
     levels = []
     for threshold in thresholds:
-        if threshold == 1:
-            indptr, dims = counts.indptr, counts.dims
-        else:
-            keep = counts.counts >= threshold
-            dims = counts.dims[keep]
-            indptr = np.zeros(len(counts) + 1, dtype=np.int64)
-            np.cumsum(np.bincount(row_of[keep], minlength=len(counts)), out=indptr[1:])
+        indptr, dims = counts.indptr, counts.dims
+        if threshold > 1:
+            kept = np.flatnonzero(counts.counts >= threshold)
+            indptr, dims = np.searchsorted(kept, indptr), dims[kept]
         levels.append(level_from_forward(threshold, indptr, dims, counts.dim))
     columns = Columns(len(counts)) if metadatas is None else Columns.of(metadatas)
     return Segment(counts.dim, seqs, counts.lengths, tuple(levels), columns)
@@ -72,6 +68,11 @@ def invert(
     total = np.zeros(dim, dtype=np.int64)
     for a, b in _chunks(indptr):
         total += np.bincount(dims[indptr[a] : indptr[b]], minlength=dim)
+    term_dims = np.flatnonzero(total)
+    term_indptr = np.zeros(len(term_dims) + 1, dtype=np.int64)
+    np.cumsum(total[term_dims], out=term_indptr[1:])
+    if values is None and row_type is np.uint16 and dims.dtype == np.uint16 and len(dims) <= _CHUNK_ENTRIES:
+        return _sorted_rows(indptr, dims), term_dims.astype(dims.dtype), term_indptr, None
     next_slot = np.cumsum(total) - total
     rows = np.empty(len(dims), dtype=row_type)
     moved = None if values is None else np.empty_like(values)
@@ -86,10 +87,16 @@ def invert(
         if moved is not None and values is not None:
             moved[slots] = values[start:end][order]
         next_slot += here
-    term_dims = np.flatnonzero(total)
-    term_indptr = np.zeros(len(term_dims) + 1, dtype=np.int64)
-    np.cumsum(total[term_dims], out=term_indptr[1:])
     return rows, term_dims.astype(dims.dtype), term_indptr, moved
+
+
+def _sorted_rows(indptr: NDArray[np.int64], dims: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """The postings' rows by one sort of (dimension, row) keys: several times faster than moving them, if they fit."""
+    keys = dims.astype(np.uint32)
+    keys <<= np.uint32(16)
+    keys |= np.repeat(np.arange(len(indptr) - 1, dtype=np.uint16), np.diff(indptr))
+    keys.sort()
+    return keys.astype(np.uint16)
 
 
 def _chunks(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -90,7 +90,10 @@ def lookup_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, 
     for part in parts_of(ids):
         marks = ",".join("?" * len(part))
         query = f"SELECT id, seq FROM passages WHERE id IN ({marks})"
-        found.update((text_of(i), int(s)) for i, s in connection.execute(query, [blob(i) for i in part]))
+        for passage_id, seq in connection.execute(query, [blob(i) for i in part]):
+            if not isinstance(seq, int):
+                raise sqlite3.DatabaseError("the list of ids is damaged")
+            found[text_of(passage_id)] = seq
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -22,7 +21,6 @@ DimArray = NDArray[Any]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile("[\t\n\r ]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")
-_ASCII_WORD_OR_END = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 _SEPARATORS = [0x0B, 0x0C, *range(0x1C, 0x20)]  # `normalize` makes spaces of them
 _CONTROLS = [*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]
 _WINDOW = 8192
@@ -77,13 +75,13 @@ class BertPipeline:
             lowercase=rules.get("lowercase", True),
         )
         self._pre_tokenizer = BertPreTokenizer()
-        lowercase = rules.get("lowercase", True)
+        self._lowercase: bool = rules.get("lowercase", True)
         # With accents kept, a capital may compose with an accent where its small letter does not.
-        self._ignores_ascii_case: bool = lowercase and rules.get("strip_accents") is not False
+        self._ignores_ascii_case: bool = self._lowercase and rules.get("strip_accents") is not False
         self._ascii_rules: dict[int, int | None] = dict.fromkeys(_CONTROLS)
         if nfkc:
             self._ascii_rules.update(dict.fromkeys(_SEPARATORS, ord(" ")))
-        if lowercase:
+        if self._lowercase:
             self._ascii_rules.update((upper, upper + 32) for upper in range(ord("A"), ord("Z") + 1))
         self._word_piece = WordPiece(
             vocab,
@@ -127,8 +125,9 @@ class BertPipeline:
         except IndexError:
             cache = ChunkCache(
                 self._vocabulary,
-                self._words_of_chunks,
-                self._word_piece.ids,
+                self._words,
+                self._word_piece,
+                lowercase=self._lowercase,
                 ignore_ascii_case=self._ignores_ascii_case,
                 size=self._cache_size,
             )
@@ -144,17 +143,6 @@ class BertPipeline:
             yield text[start : space.start()]
             start = space.end()
         yield text[start:]
-
-    def _words_of_chunks(self, chunks: list[str]) -> list[str]:
-        words: list[str] = []
-        for is_ascii, run in groupby(chunks, key=str.isascii):
-            if is_ascii:
-                words += _ASCII_WORD_OR_END.findall("\n".join([*run, ""]).translate(self._ascii_rules))
-            else:
-                for chunk in run:
-                    words += self._words(chunk)
-                    words.append("\n")
-        return words
 
     def _words(self, text: str) -> list[str]:
         """The words of a text: what lies between white space and punctuation, and each punctuation character."""

@@ -24,30 +24,42 @@ class RaggedStore:
         """How many values all entries hold together."""
         return self._n_values
 
+    @property
+    def n_entries(self) -> int:
+        """How many entries there are."""
+        return self._n_entries
+
     def append(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         """Append `len(lengths)` entries, which share out `values` in order."""
+        self.put(np.arange(self._n_entries, self._n_entries + len(lengths)), values, lengths)
+
+    def put(self, numbers: NDArray[Any], values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        """Append entries in another order than that of their values: the next numbers, each of them once."""
         n_values, n_entries = self._n_values + len(values), self._n_entries + len(lengths)
         self._values = with_room(self._values, self._n_values, n_values)
         self._starts = with_room(self._starts, self._n_entries, n_entries)
         self._lengths = with_room(self._lengths, self._n_entries, n_entries)
         self._values[self._n_values : n_values] = values
-        self._starts[self._n_entries : n_entries] = self._n_values + np.cumsum(lengths) - lengths
-        self._lengths[self._n_entries : n_entries] = lengths
+        self._starts[numbers] = self._n_values + np.cumsum(lengths) - lengths
+        self._lengths[numbers] = lengths
         self._n_values, self._n_entries = n_values, n_entries
 
-    def take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def take(self, numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The values of the entries `numbers`, one entry after the other, and i64[len(numbers)] their lengths."""
         lengths = self._lengths[numbers]
-        ends = np.cumsum(lengths)
-        shifts = self._starts[numbers]
-        shifts -= ends
-        shifts += lengths
-        at = np.repeat(shifts, lengths)
-        at += np.arange(len(at))
-        return self._values[at], lengths
+        return self._values[places(self._starts[numbers], lengths)], lengths
 
 
-def sums_by_run(lengths: NDArray[np.int64], run_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All positions of the runs of `lengths[i]` entries from `starts[i]` on, one run after the other."""
+    shifts = starts - np.cumsum(lengths)
+    shifts += lengths
+    at = np.repeat(shifts, lengths)
+    at += np.arange(len(at))
+    return at
+
+
+def sums_by_run(lengths: NDArray[Any], run_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum `lengths` over consecutive runs of `run_lengths` entries (0 allowed): i64[len(run_lengths)]."""
     totals = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=totals[1:])

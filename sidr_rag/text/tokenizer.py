@@ -24,7 +24,7 @@ from sidr_rag.types import TokenCounts
 Normalization = Literal["nfkc", "none"]
 
 _BLOCK_TEXTS = 2048
-_BLOCK_CHARS = 1 << 21
+_BLOCK_CHARS = 1 << 20
 _SPECIAL_SPELLINGS = {
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),

@@ -1,10 +1,18 @@
-"""Greedy longest-match WordPiece of single words, equal to the Hugging Face model of the same vocabulary."""
+"""Greedy longest-match WordPiece, equal to the Hugging Face model of the same vocabulary; of one word or of many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.text.piece_table import PIECE_BYTES, PieceTable
 
 _KEY = 4  # leading characters by which the lengths of the tokens that can match are known
+_MANY = 4000  # so many words repay the making of the piece table
+_SEVERAL = 300  # so many are found out faster by a table that is there than one by one
 
 
 class WordPiece:
@@ -35,6 +43,7 @@ class WordPiece:
         self._next = {text[len(prefix) :]: i for text, i in vocab.items() if text.startswith(prefix)}
         self._first_lengths = _lengths(self._first)
         self._next_lengths = _lengths(self._next)
+        self._pieces: PieceTable | None = None  # made when it is first needed
 
     def ids(self, word: str) -> list[int]:
         """The token ids of one word, never to be modified; a word that cannot be composed is the unknown id alone."""
@@ -54,6 +63,35 @@ class WordPiece:
                 pieces[piece] = self._greedy(piece)
             ids += pieces[piece]
         return ids
+
+    def ids_of_spans(
+        self, data: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The token ids of many words, given as places in UTF-8 text that goes on for 16 bytes after the last one.
+
+        Returns:
+            The order in which the words were found out, as their positions in `starts`; and in that order all words'
+            ids one after the other, and how many each has.
+        """
+        if len(starts) < (_MANY if self._pieces is None else _SEVERAL):
+            together, alone = np.empty(0, np.int64), np.arange(len(starts))
+        else:
+            is_short = lengths <= min(PIECE_BYTES, self._max_chars)
+            together, alone = np.flatnonzero(is_short), np.flatnonzero(~is_short)
+        ids, n_ids = np.empty(0, np.int64), np.empty(0, np.int64)
+        if len(together):
+            if self._pieces is None:
+                self._pieces = PieceTable(self._first, self._next, self._unk[0])
+            ids, n_ids = self._pieces.ids(data, starts[together], lengths[together])
+        lists = [
+            self.ids(data[start : start + length].decode("utf-8"))
+            for start, length in zip(starts[alone].tolist(), lengths[alone].tolist(), strict=True)
+        ]
+        return (
+            np.concatenate([together, alone]),
+            np.concatenate([ids, np.fromiter(chain.from_iterable(lists), dtype=np.int64)]),
+            np.concatenate([n_ids, np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))]),
+        )
 
     def _greedy(self, word: str) -> list[int]:
         ids: list[int] = []

@@ -37,6 +37,7 @@ def guarded(work, seconds=30):
     """In the child: a lock that the fork left held would hang."""
 
     def run():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
         warnings.simplefilter("ignore")
         return work()

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from sidr_rag.text.key_table import KeyTable
+from sidr_rag.text.key_table import KeyTable, SpanNumbering
 from sidr_rag.text.ragged import RaggedStore, sums_by_run
 
 
@@ -34,6 +34,43 @@ def test_numbers_may_have_gaps() -> None:
     assert len(new) == 0
 
 
+def test_find_adds_nothing() -> None:
+    table = KeyTable()
+    keys = np.arange(0, 4000, 2, dtype=np.uint64)
+    numbers, _ = table.numbers(keys, keys, 0)
+    every = np.arange(4000, dtype=np.uint64)
+    for _ in range(2):
+        found = table.find(every, every)
+        assert found[::2].tolist() == numbers.tolist()
+        assert set(found[1::2].tolist()) == {-1}
+    assert (table.find(every[::2], every[1::2]) == -1).all()
+
+
+def test_span_numbering_agrees_with_a_dict() -> None:
+    random.seed(2)
+    numbering, expected = SpanNumbering(), {b"": 0}
+    for size in (0, 1, 50, 3000, 100):
+        texts = [random.choice((b"a", b"bc", b"def")) * random.randrange(12) for _ in range(size)]
+        texts = [text + random.randbytes(random.randrange(2)).replace(b"\0", b"x") for text in texts]
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        numbers, new = numbering.numbers(b"".join([*texts, bytes(16)]), starts, lengths)
+        for at in new.tolist():
+            assert texts[at] not in expected
+            expected[texts[at]] = len(expected)
+        assert [expected[text] for text in texts] == numbers.tolist()
+        assert numbering.count == len(expected)
+
+
+def test_strings_of_over_64_bytes_are_forgotten() -> None:
+    numbering = SpanNumbering()
+    data, starts, lengths = b"x" * 65 + b"y" * 64 + bytes(16), np.array([0, 65]), np.array([65, 64])
+    assert numbering.numbers(data, starts, lengths)[0].tolist() == [1, 2]
+    numbers, new = numbering.numbers(data, starts, lengths)
+    assert numbers.tolist() == [3, 2]
+    assert new.tolist() == [0]
+
+
 def test_ragged_store_gives_back_what_was_appended() -> None:
     random.seed(1)
     store, expected = RaggedStore(np.uint16), []
@@ -45,6 +82,16 @@ def test_ragged_store_gives_back_what_was_appended() -> None:
     values, lengths = store.take(np.array(wanted))
     assert values.tolist() == [v for n in wanted for v in expected[n]]
     assert lengths.tolist() == [len(expected[n]) for n in wanted]
+
+
+def test_ragged_store_takes_entries_in_any_order() -> None:
+    store = RaggedStore(np.uint16)
+    store.append(np.array([7]), np.array([1]))
+    store.put(np.array([3, 1, 2]), np.array([30, 31, 10]), np.array([2, 1, 0]))
+    values, lengths = store.take(np.arange(4))
+    assert values.tolist() == [7, 10, 30, 31]
+    assert lengths.tolist() == [1, 1, 0, 2]
+    assert (store.n_entries, store.n_values) == (4, 4)
 
 
 def test_sums_by_run_allows_empty_runs() -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sidr_rag.errors import InvalidInputError
+from sidr_rag.index.passages import Row
 from sidr_rag.index.snapshot import write_snapshot
 from sidr_rag.index.store import Store
 from sidr_rag.index.writer import OnConflict
@@ -69,9 +70,19 @@ class Collection:
     def get(self, ids: Iterable[str]) -> list[Passage]:
         """Passages by id, in the order asked for; missing ids are left out."""
         wanted = ids_list(ids)
-        seqs = self._store.lookup(wanted)
-        rows = self._store.fetch(list(seqs.values()))
+        seqs, rows = self._found(wanted)
+        for _ in range(10):
+            if len(rows) == len(seqs):
+                break
+            seqs, rows = self._found(wanted)  # one was replaced between the two readings
+        else:
+            with self._store.frozen():
+                seqs, rows = self._found(wanted)
         return [rows[seqs[i]].passage() for i in wanted if i in seqs and seqs[i] in rows]
+
+    def _found(self, ids: list[str]) -> tuple[dict[str, int], dict[int, Row]]:
+        seqs = self._store.lookup(ids)
+        return seqs, self._store.fetch(list(seqs.values()))
 
     def ids(self) -> list[str]:
         """All ids, oldest first."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.encoder import Encoder
-from sidr_rag.errors import InvalidInputError, InvalidTypeError, SidrError
+from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.embedding_index import EmbeddingIndex
 from sidr_rag.index.passages import Row
@@ -21,7 +21,7 @@ from sidr_rag.protocols import Reranker
 from sidr_rag.rerank.cache import Vector
 from sidr_rag.rerank.late import PassageEmbedder, blend_scores
 from sidr_rag.search.filters import Filter, parse_filter
-from sidr_rag.search.searcher import KernelChoice, SearchPool, SeqHits, search_index
+from sidr_rag.search.searcher import KernelChoice, SearchPool, SeqHits, check_weights, search_index
 from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
 from sidr_rag.types import SearchResult, SparseVectors
 
@@ -169,12 +169,11 @@ class Pipeline:
         representation = "bot" if request.first_stage == "lexical" or request.search == "alpha" else request.query_repr
         if representation == "bot":
             return own, own
-        return (
-            self.encoder.encode_queries(
-                queries, representation=representation, max_active_dims=request.max_active_dims
-            ),
-            own,
+        encoded = self.encoder.encode_queries(
+            queries, representation=representation, max_active_dims=request.max_active_dims
         )
+        check_weights(encoded, self.store.settings.dim)
+        return encoded, own
 
     def _second_vectors(self, queries: Sequence[str], first: SparseVectors, request: Request) -> SparseVectors:
         """V_theta of the queries for the second stage, whatever represented them in the first."""
@@ -182,7 +181,9 @@ class Pipeline:
             return first  # an object scores the text itself
         if request.query_repr == "theta" and request.first_stage != "lexical":
             return first
-        return self.encoder.encode_queries(queries, max_active_dims=request.max_active_dims)
+        second = self.encoder.encode_queries(queries, max_active_dims=request.max_active_dims)
+        check_weights(second, self.store.settings.dim)
+        return second
 
     def _hits(self, encoded: tuple[SparseVectors, SparseVectors], request: Request, index: BotIndex) -> list[SeqHits]:
         theta, own = encoded
@@ -208,7 +209,9 @@ class Pipeline:
         with self.store.frozen() as index:
             hits, rows = self._with_rows(search(index))
         if rows is None:
-            raise SidrError("another process changed the store during every attempt to search it; try again")
+            # `frozen` has seen that nothing changed meanwhile.
+            where = self.store.folder.database if self.store.folder else "this store"
+            raise IndexFormatError(f"{where}: lacks passages that its index holds; restore it from a copy")
         return hits, rows
 
     def _with_rows(self, hits: list[SeqHits]) -> tuple[list[SeqHits], dict[int, Row] | None]:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 import time
 import warnings
 from collections import Counter
@@ -201,6 +202,7 @@ def _one(parts: Parts, base: Path, folder: Path, before: Model, case: Case, disk
                 case.call(sidr, copy)
             except StorageError:
                 outcome = "refused"
+            _end_of_merging()
         state = before if outcome == "refused" else after
         _same(sidr, state, parts, f"{where}: {outcome}, then")
         case.call(sidr, copy)
@@ -218,6 +220,13 @@ def _one(parts: Parts, base: Path, folder: Path, before: Model, case: Case, disk
             _same(sidr, after, parts, f"{where}: the copy")
         assert not stray_files(copy), f"{where}: the copy has {stray_files(copy)}"
     return outcome
+
+
+def _end_of_merging() -> None:
+    """A merge in the background meets the same disk."""
+    for thread in threading.enumerate():
+        if thread.name == "sidr-merge":
+            thread.join()
 
 
 def _same(sidr: SiDR, model: Model, parts: Parts, where: str) -> None:

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import uuid
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,13 +201,11 @@ class Folder:
                 remove_quietly(path)
 
 
-def load_segment(
-    folder: Folder, entry: SegmentEntry, settings: StoreSettings, database: Database, tokenizer: Tokenizer
-) -> tuple[SegmentView, bool]:
-    """Map a listed segment, or make it anew from the stored passages if its file is damaged.
+def load_segment(folder: Folder, entry: SegmentEntry, settings: StoreSettings) -> tuple[SegmentView | None, str]:
+    """Map a listed segment.
 
     Returns:
-        The segment with nothing deleted, and whether it had to be rebuilt (it is then in memory only).
+        The segment with nothing deleted; or None, and what is wrong with its file.
     """
     path = folder.segment_file(entry.name)
     try:
@@ -222,17 +219,19 @@ def load_segment(
         ):
             raise IndexFormatError(f"{path}: is not the segment that the store lists under this name")
     except IndexFormatError as e:
-        warnings.warn(f"{e}; rebuilding it from the stored passages", RuntimeWarning, stacklevel=2)
-        return SegmentView(entry.name, rebuild_segment(entry, settings, database, tokenizer)), True
-    return SegmentView(entry.name, segment), False
+        return None, str(e)
+    return SegmentView(entry.name, segment), ""
 
 
-def rebuild_segment(entry: SegmentEntry, settings: StoreSettings, database: Database, tokenizer: Tokenizer) -> Segment:
-    """Tokenize the live passages of a segment's range of seqs again."""
+def rebuild_segment(
+    entry: SegmentEntry, settings: StoreSettings, database: Database, tokenizer: Tokenizer
+) -> SegmentView:
+    """Tokenize the live passages of a segment's range of seqs again; it is in memory only."""
     rows = list(database.scan_range(entry.first_seq, entry.last_seq))
     seqs = np.array([r.seq for r in rows], dtype=np.uint64)
     counts = tokenizer.counts(r.content for r in rows)
-    return build_segment(counts, seqs, settings.thresholds, (metadata_of(r.metadata) for r in rows))
+    segment = build_segment(counts, seqs, settings.thresholds, (metadata_of(r.metadata) for r in rows))
+    return SegmentView(entry.name, segment)
 
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 from sidr_rag.errors import IndexFormatError, SidrError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.database import Database
-from sidr_rag.index.folder import Folder, StoreSettings, load_segment
+from sidr_rag.index.folder import Folder, StoreSettings, load_segment, rebuild_segment
 from sidr_rag.index.passages import (
     MemoryTable,
     PassageTable,
@@ -106,6 +107,11 @@ class Store:
         return self._write
 
     # Reading
+
+    @property
+    def published(self) -> BotIndex:
+        """The state that searches of this object see; for its writer, the last commit."""
+        return self._index
 
     def current(self) -> BotIndex:
         """The index state of the last commit, also of other processes."""
@@ -206,10 +212,12 @@ class Store:
         for entry in state.segments:
             view = known.get(entry.name)
             if view is None:
-                if not self.folder.segment_file(entry.name).exists() and self.table.generation() != state.generation:
-                    return  # merged away while we looked; the caller looks again
-                view, rebuilt = load_segment(self.folder, entry, self.settings, self.table, self.tokenizer)
-                if rebuilt:
+                view, fault = load_segment(self.folder, entry, self.settings)
+                if view is None:
+                    if self.table.generation() != state.generation:
+                        return  # merged away while we looked; the caller looks again
+                    warnings.warn(f"{fault}; rebuilding it from the stored passages", RuntimeWarning, stacklevel=2)
+                    view = rebuild_segment(entry, self.settings, self.table, self.tokenizer)
                     self.rebuilt.add(view.name)
             dead = view.segment.rows_of(tombstones)
             if view.segment.n_rows:

@@ -17,7 +17,7 @@ from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
 from sidr_rag.index.merge import merge_segments, plan_compaction, plan_merge
-from sidr_rag.index.merger import Merger
+from sidr_rag.index.merger import FORK_GATE, Merger
 from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction, metadata_of
 from sidr_rag.index.segment import Segment
 
@@ -184,13 +184,13 @@ class Writer:
 
     def _merge_step(self) -> bool:
         """Make the next merge that is due: built beside the readers and writers, then put in place in one commit."""
-        index = self._store.current()
+        index = self._store.published  # not `current`: this thread is in SQLite only with the gate held
         plan = plan_merge([(v.segment.n_rows, v.n_live) for v in index.views])
         if plan is None:
             return False
         old = index.views[slice(*plan)]
         merged = self._merged(old)
-        with self._store.write_lock:
+        with self._store.write_lock, FORK_GATE:
             self._put_in_place(old, merged)
         return True
 
@@ -211,7 +211,7 @@ class Writer:
 
     def _put_in_place(self, old: Sequence[SegmentView], merged: SegmentView | None) -> None:
         """Commit a merge, unless its segments are no longer there; what was deleted meanwhile stays deleted."""
-        index = self._store.current()
+        index = self._store.published
         names = [view.name for view in index.views]
         start = names.index(old[0].name) if old[0].name in names else len(names)
         end = start + len(old)

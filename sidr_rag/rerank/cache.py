@@ -164,7 +164,7 @@ class EmbeddingCache:
             return self._prepared(sqlite3.connect(":memory:", check_same_thread=False))
         try:
             return self._prepared(_file_connection(self._path))
-        except (sqlite3.DatabaseError, OSError) as e:
+        except (sqlite3.DatabaseError, OSError, UnicodeDecodeError) as e:  # the last: of a damaged file's own names
             if isinstance(e, (sqlite3.OperationalError, OSError)):
                 warnings.warn(f"{self._path}: {e}; embeddings are kept in memory instead", RuntimeWarning, stacklevel=2)
                 return self._prepared(sqlite3.connect(":memory:", check_same_thread=False))

@@ -113,6 +113,8 @@ class Database:
             raise
         except sqlite3.DatabaseError as e:
             raise IndexFormatError(f"{self.path}: damaged or not a database ({e})") from e
+        except UnicodeDecodeError as e:  # SQLite's own message quotes the damaged bytes
+            raise IndexFormatError(f"{self.path}: damaged or not a database") from e
 
     def reader(self) -> sqlite3.Connection:
         """This thread's reading connection, made anew after a fork."""

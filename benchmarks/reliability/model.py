@@ -13,7 +13,9 @@ from sidr_rag import SiDR
 
 OnConflict = Literal["replace", "error", "skip"]
 _LISTED = {"sidr.json", "passages.db", "embeddings.db", "segments", "lock"}
-_JOURNALS = {f"{name}{end}" for name in ("passages.db", "embeddings.db") for end in ("-wal", "-shm")}
+_JOURNALS = {f"{name}{end}" for name in ("passages.db", "embeddings.db") for end in ("-wal", "-shm")} | {
+    "embeddings.db-journal"
+}
 
 
 class Doc(NamedTuple):

@@ -24,6 +24,7 @@ from sidr_rag.index.segment import Segment
 from sidr_rag.protocols import Tokenizer
 
 FORMAT = 1
+_JOURNALS = ("-wal", "-shm", "-journal")
 _BLOCK = 20_000
 
 
@@ -146,7 +147,7 @@ class Folder:
                 f"{self.path}: no such folder; make a store with create=True or from_texts(path=...)"
             )
         self.check_local()
-        journals = [f"{file.name}{end}" for file in (self.database, self.embeddings) for end in ("-wal", "-shm")]
+        journals = [f"{file.name}{end}" for file in (self.database, self.embeddings) for end in _JOURNALS]
         names = [self.marker.name, self.database.name, self.embeddings.name, self.segments.name, self.lock.name]
         for part in (self.path / name for name in (*names, *journals)):
             if part.is_symlink():
@@ -188,7 +189,7 @@ class Folder:
             remove_quietly(path)
 
     def _journals(self) -> list[Path]:
-        return [self.database.with_name(f"{self.database.name}{end}") for end in ("-wal", "-shm")]
+        return [self.database.with_name(f"{self.database.name}{end}") for end in _JOURNALS]
 
     def drop_unlisted(self, listed: set[str]) -> None:
         """Remove files that no commit names; only the writer may call this."""

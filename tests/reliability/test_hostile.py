@@ -290,9 +290,7 @@ def test_markers(parts, store, marker):
         parts.open(store)
 
 
-@pytest.mark.parametrize(
-    "name", ["sidr.json", "passages.db", "segments", "embeddings.db", "lock", "passages.db-wal", "passages.db-journal"]
-)
+@pytest.mark.parametrize("name", ["sidr.json", "passages.db", "segments", "embeddings.db", "lock"])
 @pytest.mark.parametrize("what", ["link", "folder", "pipe", "file"])
 def test_parts_of_another_kind(parts, store, tmp_path, name, what):
     """Opened, written or refused: but within a moment, and with this library's errors."""

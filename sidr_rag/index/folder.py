@@ -152,6 +152,8 @@ class Folder:
         for part in (self.path / name for name in (*names, *journals)):
             if part.is_symlink():
                 raise IndexFormatError(f"{part}: is a symbolic link; a store follows none")
+            if part.name in journals and part.exists() and not part.is_file():
+                raise IndexFormatError(f"{part}: is no file")  # SQLite would wait at a pipe for ever
         if not self.is_store():
             raise IndexFormatError(f"{self.path}: not a sidr-rag store (it has no sidr.json)")
         try:

@@ -314,6 +314,7 @@ def test_parts_of_another_kind(parts, store, tmp_path, name, what):
     def use():
         import signal
 
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)  # a pipe that is waited for would hang for ever
         warnings.simplefilter("ignore")
         try:
@@ -327,6 +328,23 @@ def test_parts_of_another_kind(parts, store, tmp_path, name, what):
     outcome = in_child(use)
     if what == "link" or name in ("sidr.json", "passages.db"):
         assert outcome == "refused: IndexFormatError"
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "pipe"])
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("name", ["passages.db", "embeddings.db"])
+def test_journals_of_another_kind(parts, store, tmp_path, name, end, what):
+    """Refused before SQLite opens them: it would follow a link, and wait at a pipe for ever."""
+    path = store / f"{name}{end}"
+    if what == "link":
+        (tmp_path / "aside").write_bytes(b"")
+        path.symlink_to(tmp_path / "aside")
+    elif what == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(IndexFormatError, match=path.name):
+        parts.open(store)
 
 
 def test_a_link_among_the_segments_is_not_followed(parts, store, base, tmp_path):

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from sidr_rag import SiDR, __version__
+from sidr_rag.cli.check import check
 from sidr_rag.cli.reading import Reading, replaced_ids
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
 
@@ -160,6 +161,9 @@ def info(store: Store = _STORE, as_json: AsJson = False, model: Model = "default
         write_json(facts)
     else:
         show_info(facts)
+
+
+app.command()(check)
 
 
 def _parsed(filter: str | None) -> Mapping[str, Any] | None:

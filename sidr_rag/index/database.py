@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
 from sidr_rag.index.passages import Row, SegmentEntry
+from sidr_rag.index.sqlite_errors import errno_of
 from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of, text_of
 
 APPLICATION_ID = 0x53694452  # "SiDR"
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE passages (
-    seq INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, title BLOB, text BLOB NOT NULL, metadata BLOB NOT NULL
+    seq INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, title BLOB, text BLOB NOT NULL, metadata BLOB NOT NULL,
+    crc INTEGER NOT NULL
 );
 CREATE TABLE segments (
     position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n_rows INTEGER NOT NULL,
@@ -62,13 +64,10 @@ class Database:
         self._local = threading.local()
         self._writer: sqlite3.Connection | None = None
         self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
-        self._uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+        self._uri = read_only_uri(path) if read_only else f"{path.absolute().as_uri()}?mode=rw"
         self._guard = threading.Lock()
         self._closed = False
         self._identity: tuple[int, int] | None = None
-        if read_only and not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists():
-            # Without a writable folder SQLite cannot share a journal; without a journal the file is all there is.
-            self._uri += "&immutable=1"
         with self.errors():
             (found,) = self.reader().execute("PRAGMA application_id").fetchone()
             self._identity = self._identity_now()
@@ -94,7 +93,7 @@ class Database:
             partial.replace(path)
         except (OSError, sqlite3.Error) as e:
             partial.unlink(missing_ok=True)
-            raise StorageError(getattr(e, "errno", None), f"cannot create the store: {e}", str(path)) from e
+            raise StorageError(errno_of(e), f"cannot create the store: {e}", str(path)) from e
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -104,9 +103,7 @@ class Database:
         except sqlite3.OperationalError as e:
             if "no such" in str(e):
                 raise IndexFormatError(f"{self.path}: a part of the database is missing ({e})") from e
-            raise StorageError(
-                getattr(e, "sqlite_errorcode", None), f"the store's database: {e}", str(self.path)
-            ) from e
+            raise StorageError(errno_of(e), f"the store's database: {e}", str(self.path)) from e
         except sqlite3.ProgrammingError as e:
             if self._closed:
                 raise SidrError("this store was closed meanwhile; open it again") from e
@@ -170,7 +167,7 @@ class Database:
             connection = self.reader()
             for part in parts_of(seqs):
                 marks = ",".join("?" * len(part))
-                query = f"SELECT seq, id, title, text, metadata FROM passages WHERE seq IN ({marks})"
+                query = f"SELECT seq, id, title, text, metadata, crc FROM passages WHERE seq IN ({marks})"
                 found.update((r.seq, r) for r in map(row_of, connection.execute(query, part)))
         return found
 
@@ -185,7 +182,7 @@ class Database:
 
     def scan_range(self, first: int, last: int) -> Iterator[Row]:
         """The rows with seqs from first to last, both included, in order."""
-        query = "SELECT seq, id, title, text, metadata FROM passages WHERE seq BETWEEN ? AND ? ORDER BY seq"
+        query = "SELECT seq, id, title, text, metadata, crc FROM passages WHERE seq BETWEEN ? AND ? ORDER BY seq"
         with self.errors():
             connection = self._connect(write=False)
             try:
@@ -257,6 +254,15 @@ class Database:
         if self._identity is not None:
             self.check_in_place()  # a connection of a later thread must not see another file than the first one's
         return connection
+
+
+def read_only_uri(path: Path) -> str:
+    """How SQLite opens a file that it must not change."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    if os.access(path.parent, os.W_OK) or path.with_name(path.name + "-wal").exists():
+        return uri
+    # Without a writable folder SQLite cannot share a journal; without a journal the file is all there is.
+    return f"{uri}&immutable=1"
 
 
 def _number(key: str, value: object) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+import weakref
 from pathlib import Path
 
 from sidr_rag.errors import StorageError, StoreLockedError
@@ -24,6 +25,7 @@ class WriterLock:
         self._path = path
         self._fd: int | None = None
         self._pid = 0
+        _locks.add(self)
 
     @property
     def held(self) -> bool:
@@ -67,6 +69,25 @@ class WriterLock:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = None
+
+    def forget(self) -> None:
+        """In a forked child: leave the lock to the parent alone, so that it ends with the parent."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+
+_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_locks):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _holder(fd: int) -> str:

@@ -75,7 +75,8 @@ class Merger:
             try:
                 while not self._closed and self._step():
                     pass
-            except SidrError as e:
+            except Exception as e:  # of any kind: a thread that dies unseen would be the last to merge
                 # The store itself is whole; only its parts stay apart until the next change.
                 if not self._closed:
-                    _log.warning("the index could not be merged and stays in parts: %s", e)
+                    reason = str(e) if isinstance(e, SidrError) else type(e).__name__
+                    _log.warning("the index could not be merged and stays in parts: %s", reason)

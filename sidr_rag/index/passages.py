@@ -204,9 +204,9 @@ def metadata_of(text: str) -> dict[str, Any]:
     try:
         value = {} if text == "{}" else json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise IndexFormatError(f"the metadata of a stored passage are damaged ({type(e).__name__})") from None
+        value = e
     if not isinstance(value, dict):
-        raise IndexFormatError(f"the metadata of a stored passage are damaged ({type(value).__name__})")
+        raise IndexFormatError(f"passages.db: the metadata of a passage are damaged ({type(value).__name__})")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +31,7 @@ class SqliteTransaction:
     def insert(self, rows: Sequence[Row]) -> None:
         """See `Transaction`."""
         with self._database.errors():
-            self._c.executemany(
-                "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
-                (
-                    (
-                        r.seq,
-                        blob(r.id),
-                        None if r.title is None else blob(r.title),
-                        blob(r.text),
-                        blob(r.metadata),
-                    )
-                    for r in rows
-                ),
-            )
+            self._c.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?)", map(_values_of, rows))
 
     def delete(self, seqs: Sequence[int]) -> None:
         """See `Transaction`."""
@@ -103,10 +92,26 @@ def row_of(values: Any) -> Row:
     Raises:
         sqlite3.DatabaseError: if a column does not hold what was stored.
     """
-    seq, passage_id, title, text, metadata = values
+    if values[5] != _checksum(*values[:5]):
+        raise sqlite3.DatabaseError("a stored passage does not match its checksum")
+    seq, passage_id, title, text, metadata, _ = values
     return Row(
         int(seq), text_of(passage_id), None if title is None else text_of(title), text_of(text), text_of(metadata)
     )
+
+
+def _values_of(row: Row) -> tuple[int, bytes, bytes | None, bytes, bytes, int]:
+    title = None if row.title is None else blob(row.title)
+    stored = (row.seq, blob(row.id), title, blob(row.text), blob(row.metadata))
+    return (*stored, _checksum(*stored))
+
+
+def _checksum(seq: Any, passage_id: Any, title: Any, text: Any, metadata: Any) -> int:
+    """SQLite does not notice a changed byte inside a value; with the lengths, no byte can change its column either."""
+    if not all(isinstance(value, bytes) for value in (passage_id, b"" if title is None else title, text, metadata)):
+        return -1
+    lengths = f"{seq},{len(passage_id)},{-1 if title is None else len(title)},{len(text)}"
+    return zlib.crc32(b"".join((lengths.encode(), passage_id, title or b"", text, metadata)))
 
 
 def blob(text: str) -> bytes:

@@ -1,3 +1,4 @@
+import errno
 import sqlite3
 import stat
 import threading
@@ -7,6 +8,7 @@ import pytest
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
 from sidr_rag.index.database import Database
 from sidr_rag.index.passages import MemoryTable, Row, SegmentChange, SegmentEntry
+from sidr_rag.index.sqlite_errors import errno_of
 
 
 def row(seq, passage_id, text="text", metadata="{}", title=None):
@@ -281,3 +283,55 @@ def database_timeouts_are_short(database):
         return connection
 
     database._connect = quick
+
+
+@pytest.mark.parametrize("column", ["id", "title", "text", "metadata"])
+def test_a_changed_byte_of_a_stored_passage_is_noticed(path, column):
+    database = Database(path, read_only=False)
+    put(database, row(1, "amber", "coral jade", '{"k":"v"}', "title"), row(2, "other"))
+    database.close()
+    connection = sqlite3.connect(path)
+    connection.execute(
+        f"UPDATE passages SET {column} = CAST(replace({column}, 'a', 'b') AS BLOB) || X'20' WHERE seq = 1"
+    )
+    connection.commit()
+    connection.close()
+    database = Database(path, read_only=True)
+    with pytest.raises(IndexFormatError, match=r"passages\.db.*checksum"):
+        database.fetch([1])
+    assert database.fetch([2])[2].id == "other"
+    with pytest.raises(IndexFormatError, match=r"passages\.db.*checksum"):
+        list(database.scan())
+    database.close()
+
+
+def test_text_moved_from_one_column_to_another_is_noticed(path):
+    database = Database(path, read_only=False)
+    put(database, row(1, "a", "coral", "{}", "jade"))
+    database.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE passages SET title = CAST('' AS BLOB), text = CAST('jadecoral' AS BLOB)")
+    connection.commit()
+    connection.close()
+    database = Database(path, read_only=True)
+    with pytest.raises(IndexFormatError, match="checksum"):
+        database.fetch([1])
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "number"),
+    [(13, errno.ENOSPC), (10 | 4 << 8, errno.EIO), (5, errno.EBUSY), (8 | 1 << 8, errno.EROFS), (77, errno.EIO)],
+)
+def test_errors_of_the_disk_have_the_systems_numbers(code, number):
+    error = sqlite3.OperationalError("of the disk")
+    error.sqlite_errorcode = code
+    assert errno_of(error) == number
+    assert errno_of(OSError(errno.EFBIG, "too big")) == errno.EFBIG
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("database or disk is full", errno.ENOSPC), ("disk I/O error", errno.EIO)]
+)
+def test_numbers_without_sqlites_codes(text, number):
+    assert errno_of(sqlite3.OperationalError(text)) == number

@@ -104,3 +104,42 @@ def test_a_forked_child_neither_holds_nor_keeps_the_lock(tmp_path):
         os.waitpid(pid, 0)
         os.close(read)
         os.close(write)
+
+
+FORK = """
+import os, sys, time
+from pathlib import Path
+from sidr_rag.index.lock import WriterLock
+lock = WriterLock(Path(sys.argv[1]))
+lock.acquire()
+child = os.fork()
+if not child:
+    assert not lock.held
+    time.sleep(60)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_does_not_keep_the_lock_of_a_parent_that_died(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", FORK, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    try:
+        with pytest.raises(StoreLockedError):
+            WriterLock(tmp_path / "lock").acquire()
+        parent.kill()
+        parent.wait()
+        lock = WriterLock(tmp_path / "lock")
+        deadline = time.monotonic() + 10
+        while not lock.held and time.monotonic() < deadline:  # the child may not have come to closing it yet
+            try:
+                lock.acquire()
+            except StoreLockedError:
+                time.sleep(0.01)
+        assert lock.held
+        os.kill(child, 0)  # it still runs
+        lock.release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.stdout.close()

@@ -140,3 +140,27 @@ def test_a_merge_whose_segments_are_gone_is_dropped(tiny, tmp_path, monkeypatch)
     assert sorted(p.stem for p in (tmp_path / "s" / "segments").iterdir()) == names
     assert [r.id for r in store.scan()] == [f"p{i}" for i in range(8)]
     store.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a text of a passage"), StorageError(28, "full", "x")])
+def test_an_error_of_any_kind_ends_a_round_and_not_the_merging(error, caplog) -> None:
+    steps = [error, False, True, False]
+
+    def step() -> bool:
+        what = steps.pop(0)
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+    merger = Merger(step)
+    with caplog.at_level(logging.WARNING):
+        merger.wake()
+        merger.wait()
+    assert steps == [False, True, False]
+    assert "could not be merged" in caplog.text
+    assert "a text" not in caplog.text
+    merger.wake()
+    merger.wait()
+    merger.wake()
+    merger.wait()
+    assert not steps

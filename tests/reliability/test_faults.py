@@ -53,8 +53,9 @@ def test_a_database_without_room(parts, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Database, "_connect", limited)
     with parts.open(tmp_path / "store") as sidr:
-        with pytest.raises(StorageError, match=r"passages\.db"):
+        with pytest.raises(StorageError, match=r"passages\.db") as caught:
             add_docs(sidr, docs("big", 2000))
+        assert caught.value.errno == errno.ENOSPC
         assert passages_differ(sidr, model) is None
         for connection in connections:
             connection.execute("PRAGMA max_page_count = 1000000")

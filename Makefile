@@ -8,10 +8,10 @@ PACKAGES := -e '.[torch,files,cli]' -e integrations/langchain -e integrations/ll
 MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
 	constraints.txt requirements-dev.txt
 
-.PHONY: help setup demo test lint format types bench wheels ci clean distclean
+.PHONY: help setup demo test lint format types docs bench wheels ci clean distclean
 
 help:
-	@echo "make demo | test | lint | format | types | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
+	@echo "make demo | test | lint | format | types | docs | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
 
 setup: $(STAMP)
 
@@ -46,6 +46,9 @@ format: $(STAMP)
 
 types: $(STAMP)
 	$(PY) -m mypy
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 bench: $(STAMP)
 	$(PY) -m benchmarks

@@ -87,7 +87,7 @@ class Store:
             settings = StoreSettings.from_json(database.state().settings.get("settings", ""), folder.database)
             if settings.fingerprint != tokenizer.fingerprint:
                 raise IndexFormatError(
-                    f"{path}: made with tokenizer {settings.fingerprint} (normalization {settings.normalization!r}), "
+                    f"{folder.database}: made with tokenizer {settings.fingerprint} (normalization {settings.normalization!r}), "
                     f"opened with {tokenizer.fingerprint} ({tokenizer.normalization!r}); "
                     "open it with the model it was made for"
                 )

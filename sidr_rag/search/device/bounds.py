@@ -10,12 +10,14 @@ least (t - d) / (1 + e); so whatever belongs to the k best has a sum of at least
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Sum = TypeVar("Sum", float, Tensor)
 _FACTOR_ERROR = 1e-5  # generous: a power in float32 on any device
 
 
@@ -33,7 +35,7 @@ class Bound:
         relative = kind.eps + (n_terms + 4) * 2.0**-23 + _FACTOR_ERROR
         return cls(relative, n_terms * kind.smallest_normal * kind.eps * largest_factor)
 
-    def least(self, reached: Tensor) -> Tensor:
+    def least(self, reached: Sum) -> Sum:
         """The least sum of a passage among the k best, where k passages reach the given sums."""
         return (reached - self.absolute) / (1.0 + self.relative) * (1.0 - self.relative) - self.absolute
 

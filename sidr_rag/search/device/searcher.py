@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from sidr_rag.index.bot_index import BotIndex, SegmentView
+from sidr_rag.search.device.bounds import Bound
+from sidr_rag.search.device.candidates import Candidates
 from sidr_rag.search.device.rescore import canonical_scores
 from sidr_rag.search.device.scorer import Scorer, scorer_for
-from sidr_rag.search.device.shard import Candidates, DeviceShard, Rules, TooManyError
+from sidr_rag.search.device.shard import DeviceShard, Rules, TooManyError
 from sidr_rag.search.device.tables import Tables
 from sidr_rag.search.searcher import SeqHits, search_index
 from sidr_rag.search.topk import merge_hits
@@ -77,6 +79,16 @@ class DeviceSearcher:
                 hits += self._batch(index, batch, weighting, k, masks, allowed)
         return hits
 
+    def close(self) -> None:
+        """Let go of the devices' memory and the threads; a later search takes them again."""
+        with self._lock:
+            self._held = None
+            for shard in self._shards:
+                shard.hold(())
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = ThreadPoolExecutor(len(self._shards), thread_name_prefix="sidr-device")
+
     def _hold(self, index: BotIndex) -> None:
         names = tuple(view.name for view in index.views)
         if names == self._held:
@@ -114,28 +126,16 @@ class DeviceSearcher:
         except TooManyError:
             # So many passages score alike that exact arithmetic on the processor is the shorter way.
             return search_index(index, vectors, weighting, k, allowed=allowed)
-        return [self._ranked(index, vectors, weighting, k, found, i) for i in range(len(vectors))]
-
-    def _ranked(
-        self,
-        index: BotIndex,
-        vectors: SparseVectors,
-        weighting: Weighting,
-        k: int,
-        found: list[Candidates],
-        query: int,
-    ) -> SeqHits:
-        parts = []
-        for candidates in found:
-            mine = candidates.queries == query
-            views, rows = candidates.views[mine], candidates.rows[mine]
-            for at in np.unique(views).tolist():
-                view = index.views[at]
-                chosen = rows[views == at]
-                factors = index.length_factors(view, weighting.length_exponent, weighting.length_slope)
-                scores = canonical_scores(view.segment, chosen, vectors.row(query), weighting, factors)
-                parts.append((view.segment.seqs[chosen], scores))
-        return merge_hits(parts, k)
+        terms = int(np.diff(vectors.indptr).max()) * len(weighting.levels)
+        bound = Bound.of(self._scorer.table_type, terms, largest)
+        merged = Candidates.joined(found).best(k, len(vectors), bound)
+        scores = canonical_scores(index, vectors, weighting, merged.queries, merged.views, merged.rows)
+        hits = []
+        for query in range(len(vectors)):
+            mine = merged.queries == query
+            seqs = [index.views[v].segment.seqs[r] for v, r in zip(merged.views[mine], merged.rows[mine], strict=True)]
+            hits.append(merge_hits([(np.array(seqs, dtype=np.uint64), scores[mine])], k))
+        return hits
 
 
 def _mask(view: SegmentView, allowed: Allowed | None) -> NDArray[np.bool_] | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sidr_rag.index.bot_index import SegmentView
 from sidr_rag.search.device.bounds import Bound
+from sidr_rag.search.device.candidates import Candidates
 from sidr_rag.search.device.part import Part
 from sidr_rag.search.device.scorer import Scorer
 from sidr_rag.search.device.tables import Tables
@@ -20,23 +21,6 @@ from sidr_rag.search.device.torch_scorer import BLOCK
 MOST_ROWS = 1 << 22  # of a part: its rows' maxima and its addresses stay small
 _MOST_PARTS = 16
 _PAIRS = 1 << 14  # (query, block) pairs whose sums are held at once
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Rows that may belong to the k best.
-
-    Attributes:
-        queries: i64[n].
-        views: i64[n]; position of the row's segment in the index.
-        rows: i64[n]; row in that segment.
-        sums: f32[n]; approximate scores, scaled.
-    """
-
-    queries: NDArray[np.int64]
-    views: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    sums: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -127,7 +111,7 @@ class DeviceShard:
         """
         n = tables.n_queries
         reached = torch.zeros((n, 0), dtype=torch.float32, device=self.device)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        found: list[Candidates] = []
         counts = np.zeros(n, dtype=np.int64)
         for part in self._on_device():
             factors = None
@@ -154,11 +138,8 @@ class DeviceShard:
                     raise TooManyError
                 at = np.searchsorted(np.array(part.offsets), rows, side="right") - 1
                 views = np.array([positions[name] for name in part.names], dtype=np.int64)[at]
-                found.append((asked, views, rows - np.array(part.offsets)[at], chosen))
-        if not found:
-            empty = np.empty(0, dtype=np.int64)
-            return Candidates(empty, empty, empty, np.empty(0, dtype=np.float32))
-        return Candidates(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+                found.append(Candidates(asked, views, rows - np.array(part.offsets)[at], chosen))
+        return Candidates.joined(found)
 
     def _least(self, reached: Tensor, k: int, bound: Bound) -> Tensor:
         if reached.shape[1] < k:

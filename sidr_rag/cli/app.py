@@ -14,6 +14,7 @@ import typer
 
 from sidr_rag import SiDR, __version__
 from sidr_rag.cli.check import check
+from sidr_rag.cli.eval import eval_
 from sidr_rag.cli.reading import Reading, replaced_ids
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
 
@@ -164,6 +165,7 @@ def info(store: Store = _STORE, as_json: AsJson = False, model: Model = "default
 
 
 app.command()(check)
+app.command("eval")(eval_)
 
 
 def _parsed(filter: str | None) -> Mapping[str, Any] | None:

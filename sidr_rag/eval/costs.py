@@ -1,0 +1,111 @@
+"""What a search costs: texts that go through the encoder, and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sidr_rag.encoder import Encoder
+from sidr_rag.types import SparseVectors
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Time passed, and time of all threads of the process together."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.wall + other.wall, self.cpu + other.cpu)
+
+    def __sub__(self, other: Seconds) -> Seconds:
+        return Seconds(self.wall - other.wall, self.cpu - other.cpu)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What answering all queries once takes.
+
+    Attributes:
+        queries: texts of queries that are encoded.
+        passages: texts of passages that are encoded, every candidate of every query counted, as in the paper's table of
+            costs; an embedding that is remembered saves its second reading.
+        share: `queries + passages` as a part of the corpus.
+        encoded: passages that were encoded in this run: the distinct ones that nothing before had encoded.
+        seconds: of searching, without encoding passages.
+        encoding: of encoding those passages.
+    """
+
+    queries: int
+    passages: int
+    share: float
+    encoded: int
+    seconds: Seconds
+    encoding: Seconds
+
+    @property
+    def texts(self) -> int:
+        """Texts that are encoded: queries and passages."""
+        return self.queries + self.passages
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an encoder has done so far."""
+
+    queries: int = 0
+    passages: int = 0
+    passage_seconds: Seconds = Seconds()
+
+
+class MeteredEncoder:
+    """An encoder that counts the texts it encodes and the time that passages take; bags of tokens are not counted.
+
+    It stands wherever the encoder itself would.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.tokenizer = encoder.tokenizer
+        self.config = encoder.config
+        self.fingerprint = encoder.fingerprint
+        self.reading = Reading()
+
+    def encode_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """As `Encoder.encode_queries`."""
+        r = self.reading
+        if representation != "bot":
+            self.reading = Reading(r.queries + len(texts), r.passages, r.passage_seconds)
+        return self._encoder.encode_queries(texts, representation=representation, max_active_dims=max_active_dims)
+
+    def encode_passages(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """As `Encoder.encode_passages`."""
+
+        def call() -> SparseVectors:
+            return self._encoder.encode_passages(texts, representation=representation, max_active_dims=max_active_dims)
+
+        if representation == "bot":
+            return call()
+        vectors, seconds = clocked(call)
+        r = self.reading
+        self.reading = Reading(r.queries, r.passages + len(texts), r.passage_seconds + seconds)
+        return vectors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+
+def clocked(call: Callable[[], T]) -> tuple[T, Seconds]:
+    """The call's result and what it took."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    value = call()
+    return value, Seconds(time.perf_counter() - wall, time.process_time() - cpu)

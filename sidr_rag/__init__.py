@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from sidr_rag.errors import (
         StoreLockedError as StoreLockedError,
     )
+    from sidr_rag.packing import Packed as Packed
+    from sidr_rag.packing import pack as pack
     from sidr_rag.search.weighting import Weighting as Weighting
     from sidr_rag.types import Hits as Hits
     from sidr_rag.types import Passage as Passage
@@ -53,6 +55,7 @@ _HOMES = {
     "InvalidTypeError": "errors",
     "MissingExtraError": "errors",
     "ModelNotFoundError": "errors",
+    "Packed": "packing",
     "Passage": "types",
     "ReadOnlyError": "errors",
     "SearchResult": "types",
@@ -62,6 +65,7 @@ _HOMES = {
     "StorageError": "errors",
     "StoreLockedError": "errors",
     "Weighting": "search.weighting",
+    "pack": "packing",
 }
 
 __all__ = [
@@ -72,6 +76,7 @@ __all__ = [
     "InvalidTypeError",
     "MissingExtraError",
     "ModelNotFoundError",
+    "Packed",
     "Passage",
     "ReadOnlyError",
     "SearchResult",
@@ -82,6 +87,7 @@ __all__ = [
     "StoreLockedError",
     "Weighting",
     "__version__",
+    "pack",
 ]
 
 

@@ -78,6 +78,7 @@ class SiDR(Collection):
         model: str | Path = "default",
         device: str = "auto",
         weighting: WeightingChoice = "default",
+        num_workers: int = 0,
         **options: Any,
     ) -> SiDR:
         """Index texts by tokenizing them; they are searchable when this returns.
@@ -92,6 +93,7 @@ class SiDR(Collection):
             model: "default" (bundled, no download), a folder, or a name on the model hub (needs the extra `[torch]`).
             device: "auto", "cpu" or "cuda".
             weighting: "default" (the model's own), "binary" (the paper's), or a `Weighting`.
+            num_workers: how many other processes count tokens, for large collections; see `add`.
             options: of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`; of the search: `num_threads`,
                 `kernel`, `cache_bytes`.
 
@@ -101,7 +103,7 @@ class SiDR(Collection):
             ModelNotFoundError: if the model is not here and cannot be fetched.
         """
         return cls._filled(
-            lambda sidr: sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles),
+            lambda sidr: sidr.add(texts, ids=ids, metadatas=metadatas, titles=titles, num_workers=num_workers),
             (path, overwrite, model, device, weighting),
             options,
         )
@@ -116,17 +118,19 @@ class SiDR(Collection):
         model: str | Path = "default",
         device: str = "auto",
         weighting: WeightingChoice = "default",
+        num_workers: int = 0,
         **options: Any,
     ) -> SiDR:
         """The same for `Passage` objects, or a function that makes them with the model's tokenizer.
 
         The function is for what counts tokens, such as `sidr_rag.files.read_passages`.
         """
-        return cls._filled(
-            lambda sidr: sidr.add_passages(passages(sidr.encoder.tokenizer) if callable(passages) else passages),
-            (path, overwrite, model, device, weighting),
-            options,
-        )
+
+        def fill(sidr: SiDR) -> None:
+            found = passages(sidr.encoder.tokenizer) if callable(passages) else passages
+            sidr.add_passages(found, num_workers=num_workers)
+
+        return cls._filled(fill, (path, overwrite, model, device, weighting), options)
 
     @classmethod
     def _filled(

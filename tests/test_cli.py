@@ -239,6 +239,17 @@ def test_add_of_an_emptied_file_removes_it_and_of_a_broken_one_keeps_it(indexed,
     assert sources.count("cats.md") == 2
 
 
+def test_add_removes_what_is_gone_only_when_told_to_sync(indexed, capsys):
+    (indexed / "baking.txt").unlink()
+    assert main(["add", str(indexed)]) == 0
+    capsys.readouterr()
+    assert "baking.txt" in found_files(capsys, "flour and yeast")
+    assert main(["add", str(indexed), "--sync"]) == 0
+    capsys.readouterr()
+    assert "baking.txt" not in found_files(capsys, "flour and yeast")
+    assert "cats.md" in found_files(capsys, "cats")
+
+
 def test_delete_says_how_many_existed(indexed, capsys):
     with SiDR.open(".sidr", read_only=True) as sidr:
         first = sidr.ids()[0]

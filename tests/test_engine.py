@@ -124,7 +124,7 @@ def test_the_api_is_the_one_that_adapters_rely_on():
         "weighting",
     ]
     assert names(SiDR.open)[:5] == ["path", "create", "read_only", "model", "device"]
-    assert names(SiDR.add) == ["self", "texts", "ids", "metadatas", "titles", "on_conflict"]
+    assert names(SiDR.add)[:6] == ["self", "texts", "ids", "metadatas", "titles", "on_conflict"]
     assert names(SiDR.search) == [
         "self",
         "query",

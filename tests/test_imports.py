@@ -20,6 +20,7 @@ EXPORTS = [
     "InvalidTypeError",
     "MissingExtraError",
     "ModelNotFoundError",
+    "Packed",
     "Passage",
     "ReadOnlyError",
     "SearchResult",
@@ -30,6 +31,7 @@ EXPORTS = [
     "StoreLockedError",
     "Weighting",
     "__version__",
+    "pack",
 ]
 # On what the bundled model needs, nothing of the extras is imported, whatever is installed.
 FIRST_ANSWER = "from sidr_rag import SiDR; SiDR.from_texts(['a cat sat']).search('cat', rerank=0)"

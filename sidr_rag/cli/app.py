@@ -15,8 +15,9 @@ import typer
 from sidr_rag import SiDR, __version__
 from sidr_rag.cli.check import check
 from sidr_rag.cli.eval import eval_
-from sidr_rag.cli.reading import Reading, replaced_ids
+from sidr_rag.cli.reading import Reading
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
+from sidr_rag.uploads import add_files, sync_folder
 
 app = typer.Typer(
     name="sidr-rag",
@@ -78,6 +79,9 @@ def index(
     weighting: Annotated[
         WeightingKind, typer.Option(help="The model's own weighting, or the paper's.")
     ] = WeightingKind.default,
+    workers: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Other processes that count tokens, for large collections.")
+    ] = 0,
     model: Model = "default",
 ) -> None:
     """Make a new store from files and folders."""
@@ -88,6 +92,7 @@ def index(
         path=store,
         overwrite=overwrite,
         weighting=weighting.value,
+        num_workers=workers,
         model=model,
     ) as sidr:
         show_reading(reading.report, time.perf_counter() - start, len(sidr), store)
@@ -99,15 +104,16 @@ def add(
     store: Store = _STORE,
     max_tokens: MaxTokens = 160,
     overlap: Overlap = 0,
+    sync: Annotated[bool, typer.Option("--sync", help="Also remove what came from files that are gone.")] = False,
     model: Model = "default",
 ) -> None:
     """Add files and folders to a store; a file that is there already is replaced."""
     start = time.perf_counter()
     with SiDR.open(store, model=model) as sidr:
         reading = Reading(paths, max_tokens=max_tokens, overlap=overlap)
-        added = sidr.add_passages(reading.passages(sidr.encoder.tokenizer))
-        sidr.delete(replaced_ids(sidr, reading.sources(), added))
-        show_reading(reading.report, time.perf_counter() - start, len(sidr), store)
+        upload = sync_folder if sync else add_files
+        report = upload(sidr, paths, max_tokens=max_tokens, overlap=overlap, on_file=reading.note, watch=reading.shown)
+        show_reading(report, time.perf_counter() - start, len(sidr), store)
 
 
 @app.command()
@@ -166,6 +172,7 @@ def info(store: Store = _STORE, as_json: AsJson = False, model: Model = "default
 
 app.command()(check)
 app.command("eval")(eval_)
+app.command()(tune)
 
 
 def _parsed(filter: str | None) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Files to passages with a progress bar, and which older passages a newly read file replaces."""
+"""Files to passages with a progress bar."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from sidr_rag.engine import SiDR
 from sidr_rag.errors import FileReadError
 from sidr_rag.files import FileReport, read_passages
 from sidr_rag.text.tokenizer import BagTokenizer
 from sidr_rag.types import Passage
-
-_BLOCK = 1000
 
 
 class Reading:
@@ -35,7 +32,7 @@ class Reading:
         self._paths = paths
         self._max_tokens = max_tokens
         self._overlap = overlap
-        self._tried: list[str] = []
+        self._n_tried = 0
 
     def passages(self, tokenizer: BagTokenizer, *, required: bool = False) -> Iterator[Passage]:
         """The passages, once, with a progress bar on stderr if that is a terminal.
@@ -54,11 +51,16 @@ class Reading:
             max_tokens=self._max_tokens,
             overlap=self._overlap,
             report=self.report,
-            on_file=lambda source, _: self._tried.append(source),
+            on_file=self.note,
         )
-        return self._shown(found, required)
+        return self.shown(found, required=required)
 
-    def _shown(self, found: Iterator[Passage], required: bool) -> Iterator[Passage]:
+    def note(self, source: str, n_passages: int) -> None:
+        """Count a file that was tried."""
+        self._n_tried += 1
+
+    def shown(self, found: Iterator[Passage], *, required: bool = False) -> Iterator[Passage]:
+        """The same passages, with the progress bar."""
         console = Console(stderr=True)
         n = 0
         with Progress(
@@ -74,30 +76,13 @@ class Reading:
             task = progress.add_task("reading", total=None, files=0)
             for passage in found:
                 n += 1
-                progress.update(task, advance=1, files=len(self._tried))
+                progress.update(task, advance=1, files=self._n_tried)
                 yield passage
         if required and not n:
             raise FileReadError(
                 f"no passages in the {len(self._paths):,} paths given: {len(self.report.skipped):,} files skipped, "
                 f"{len(self.report.failed):,} failed{_first_reason(self.report)}; nothing was stored"
             )
-
-    def sources(self) -> set[str]:
-        """Files whose older passages are out of date now: they gave passages, or hold no text and no fault."""
-        failed = {source for source, _ in self.report.failed}
-        return {source for source, _ in self.report.loaded} | (set(self._tried) - failed)
-
-
-def replaced_ids(sidr: SiDR, sources: set[str], added: Sequence[str]) -> list[str]:
-    """Ids of passages that came from these sources before and were not added now."""
-    kept = set(added)
-    older = [i for i in sidr.ids() if i not in kept]
-    return [
-        passage.id
-        for start in range(0, len(older), _BLOCK)
-        for passage in sidr.get(older[start : start + _BLOCK])
-        if passage.metadata.get("source") in sources
-    ]
 
 
 class _Rate(ProgressColumn):

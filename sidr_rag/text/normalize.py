@@ -32,6 +32,10 @@ _SEAM = re.compile(
     rf"|(?<=[{_SUPERSCRIPT}])(?=[{_SUBSCRIPT}])|(?<=[{_SUBSCRIPT}])(?=[{_SUPERSCRIPT}])"
 )
 
+_BESIDE_OTHERS = re.compile(f"[{_SUPERSCRIPT}{_SUBSCRIPT}{_ROMAN}{_UNITS}]")
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")  # vowels and finals: they compose with the initial before them
+_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+
 
 def normalize(text: str) -> str:
     """The spelling that is indexed: NFKC, with words and numbers kept apart.
@@ -59,3 +63,17 @@ def normalize(text: str) -> str:
     if _EXPANDING.search(text) is not None:
         text = _SEAM.sub(" ", text)
     return unicodedata.normalize("NFKC", text)
+
+
+def is_contextual(character: str) -> bool:
+    """Whether the spelling of a character in normalized text, or of what stands before it, can depend on both.
+
+    So it is for indices, Roman numbers and squared units, and for whatever composes with the character before it:
+    marks, and the vowels and finals of Hangul.
+    """
+    if _BESIDE_OTHERS.match(character):
+        return True
+    first = unicodedata.normalize("NFKD", character)[0]
+    if unicodedata.category(first) in ("Mn", "Mc"):
+        return _SELECTOR.match(first) is None
+    return _JAMO.match(first) is not None

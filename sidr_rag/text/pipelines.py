@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError
-from sidr_rag.text.chunk_cache import ChunkCache
 from sidr_rag.text.normalize import normalize
+from sidr_rag.text.plain import PlainText
 from sidr_rag.text.vocabulary import Vocabulary, model_vocab
+from sidr_rag.text.word_table import WordTable
 from sidr_rag.text.wordpiece import WordPiece
-
-DimArray = NDArray[Any]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile("[\t\n\r ]")
@@ -24,7 +23,7 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")
 _SEPARATORS = [0x0B, 0x0C, *range(0x1C, 0x20)]  # `normalize` makes spaces of them
 _CONTROLS = [*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]
 _WINDOW = 8192
-_CACHES_KEPT = 2
+_MEMORIES_KEPT = 2
 
 # BERT deletes these although Python counts them as white space: without normalization they separate nothing.
 _BERT_CHUNK: Final = re.compile("(?:\\S|[\x0b\x0c\x1c-\x1f\x85])+")
@@ -40,8 +39,8 @@ class Pipeline(Protocol):
         """Token ids of a text in order."""
         ...
 
-    def dims(self, texts: Sequence[str]) -> tuple[DimArray, NDArray[np.int64]]:
-        """Dimensions of all texts with repetition, in no particular order within a text, and how many each has."""
+    def occurrences(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Text (its position) and dimension of every occurrence of a dimension, in no particular order."""
         ...
 
     def parts(self, text: str, size: int) -> Iterator[str]:
@@ -50,9 +49,10 @@ class Pipeline(Protocol):
 
 
 class BertPipeline:
-    """BertNormalizer, BertPreTokenizer and WordPiece: white space always separates, so chunks are remembered.
+    """BertNormalizer, BertPreTokenizer and WordPiece: white space always separates, so words are remembered.
 
-    ASCII is split into words here; other text by the Hugging Face normalizer and pre-tokenizer themselves.
+    ASCII is split into words here; how other characters are spelled is asked of the Hugging Face normalizer and
+    pre-tokenizer themselves.
     """
 
     def __init__(self, data: Mapping[str, Any], vocabulary: Vocabulary, *, nfkc: bool, cache_size: int) -> None:
@@ -76,8 +76,6 @@ class BertPipeline:
         )
         self._pre_tokenizer = BertPreTokenizer()
         self._lowercase: bool = rules.get("lowercase", True)
-        # With accents kept, a capital may compose with an accent where its small letter does not.
-        self._ignores_ascii_case: bool = self._lowercase and rules.get("strip_accents") is not False
         self._ascii_rules: dict[int, int | None] = dict.fromkeys(_CONTROLS)
         if nfkc:
             self._ascii_rules.update(dict.fromkeys(_SEPARATORS, ord(" ")))
@@ -93,8 +91,8 @@ class BertPipeline:
         self._nfkc = nfkc
         self._vocabulary = vocabulary
         self._cache_size = cache_size
-        # A thread takes a cache out while it works: no lock to wait for, or to inherit through a fork.
-        self._caches: deque[ChunkCache] = deque(maxlen=_CACHES_KEPT)
+        # A thread takes one out while it works: no lock to wait for, or to inherit through a fork.
+        self._memories: deque[tuple[PlainText, WordTable]] = deque(maxlen=_MEMORIES_KEPT)
         self.chunk_pattern: re.Pattern[str] | None = _CHUNK if nfkc else _BERT_CHUNK
 
     @staticmethod
@@ -118,22 +116,17 @@ class BertPipeline:
             ids += ids_of_word(word)
         return ids
 
-    def dims(self, texts: Sequence[str]) -> tuple[DimArray, NDArray[np.int64]]:
-        """Dimensions of all texts with repetition, and how many each has."""
+    def occurrences(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Text (its position) and dimension of every occurrence of a dimension, in no particular order."""
         try:
-            cache = self._caches.pop()
+            plain_text, words = self._memories.pop()
         except IndexError:
-            cache = ChunkCache(
-                self._vocabulary,
-                self._words,
-                self._word_piece,
-                lowercase=self._lowercase,
-                ignore_ascii_case=self._ignores_ascii_case,
-                size=self._cache_size,
-            )
-        result = cache.dims(texts)
-        if not cache.full:
-            self._caches.append(cache)
+            plain_text = PlainText(self._words, lowercase=self._lowercase, size=self._cache_size)
+            words = WordTable(self._vocabulary, self._word_piece, size=self._cache_size)
+        result = words.occurrences(plain_text.lines(texts))
+        if words.full:
+            words = WordTable(self._vocabulary, self._word_piece, size=self._cache_size)
+        self._memories.append((plain_text, words))
         return result
 
     def parts(self, text: str, size: int) -> Iterator[str]:
@@ -185,7 +178,6 @@ class WholeTextPipeline:
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
         self._token_to_dim = vocabulary.token_to_dim
-        self._dtype = np.uint16 if vocabulary.dim <= 1 << 16 else np.int32
         self._nfkc = nfkc
 
     def sequence_ids(self, text: str) -> list[int]:
@@ -193,13 +185,14 @@ class WholeTextPipeline:
         ids: list[int] = self._tokenizer.encode(self._prepared(text), add_special_tokens=False).ids
         return ids
 
-    def dims(self, texts: Sequence[str]) -> tuple[DimArray, NDArray[np.int64]]:
-        """Dimensions of all texts with repetition, and how many each has."""
+    def occurrences(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Text (its position) and dimension of every occurrence of a dimension, in no particular order."""
         encodings = self._tokenizer.encode_batch_fast([self._prepared(t) for t in texts], add_special_tokens=False)
-        dims = [self._token_to_dim[np.array(encoding.ids, dtype=np.int64)] for encoding in encodings]
-        dims = [row[row >= 0] for row in dims]
-        lengths = np.array([len(row) for row in dims], dtype=np.int64)
-        return np.concatenate([np.empty(0, np.int32), *dims]).astype(self._dtype), lengths
+        ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        rows = np.repeat(np.arange(len(ids), dtype=np.uint32), [len(row) for row in ids])
+        dims: NDArray[np.int32] = self._token_to_dim[np.concatenate([np.empty(0, np.int64), *ids])]
+        is_dim = dims >= 0
+        return rows[is_dim], dims[is_dim]
 
     def parts(self, text: str, size: int) -> Iterator[str]:
         """The text as a whole: nothing says where it could be cut."""

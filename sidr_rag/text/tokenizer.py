@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -21,9 +23,12 @@ from sidr_rag.text.pipelines import BertPipeline, Pipeline, WholeTextPipeline
 from sidr_rag.text.vocabulary import Vocabulary
 from sidr_rag.types import TokenCounts
 
+if TYPE_CHECKING:
+    from sidr_rag.text.workers import CountingWorkers
+
 Normalization = Literal["nfkc", "none"]
 
-_BLOCK_TEXTS = 2048
+_BLOCK_TEXTS = 4096
 _BLOCK_CHARS = 1 << 20
 _SPECIAL_SPELLINGS = {
     "cls": ("[CLS]", "<s>"),
@@ -59,7 +64,7 @@ class BagTokenizer:
             json_text: the file's content.
             vocab_offset: token ids below it are no dimensions; None finds it out (`Vocabulary`).
             normalization: "nfkc" or "none".
-            cache_size: how many distinct chunks of text to remember, at about 200 bytes each.
+            cache_size: how many distinct words to remember, at about 100 bytes each.
 
         Raises:
             InvalidInputError: if an argument's value cannot be used.
@@ -77,6 +82,7 @@ class BagTokenizer:
         self.normalization: str = normalization
         self.special_ids: Mapping[str, int] = MappingProxyType(_special_ids(data, self._vocabulary))
         self.fingerprint: str = _fingerprint(data, self._vocabulary, normalization)
+        self._lent = threading.local()
         nfkc = normalization == "nfkc"
         self._pipeline: Pipeline
         if BertPipeline.matches(data):
@@ -140,12 +146,26 @@ class BagTokenizer:
         Raises:
             InvalidTypeError: if `texts` is one string, or one of them is not a string.
         """
+        workers: CountingWorkers[Any] | None = getattr(self._lent, "workers", None)
+        return self.counts_here(texts) if workers is None else workers.counts(texts)
+
+    @contextlib.contextmanager
+    def counting_with(self, workers: CountingWorkers[Any] | None) -> Iterator[None]:
+        """Within the block, let this thread's calls of `counts` take what the workers have counted ahead."""
+        self._lent.workers = workers
+        try:
+            yield
+        finally:
+            self._lent.workers = None
+
+    def counts_here(self, texts: Iterable[str]) -> TokenCounts:
+        """The same as `counts`, in this process."""
         builder = CountsBuilder(self._vocabulary.dim)
         for block in _blocks(texts):
             if len(block) == 1 and len(block[0]) > _BLOCK_CHARS:
                 self._count_long(block[0], builder)
             else:
-                builder.add_block(*self._pipeline.dims(block))
+                builder.add_block(*self._pipeline.occurrences(block), n_rows=len(block))
         return builder.result()
 
     def _count_long(self, text: str, builder: CountsBuilder) -> None:
@@ -153,7 +173,7 @@ class BagTokenizer:
         dim = self._vocabulary.dim
         histogram = np.zeros(dim, dtype=np.int64)
         for part in self._pipeline.parts(text, _BLOCK_CHARS):
-            dims, _ = self._pipeline.dims([part])
+            _, dims = self._pipeline.occurrences([part])
             histogram += np.bincount(dims, minlength=dim)
         builder.add_row(histogram)
 
@@ -174,11 +194,12 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidTypeError(f"texts[{i}] must be a str, not {type(text).__name__}")
-        if block and (len(block) == _BLOCK_TEXTS or chars + len(text) > _BLOCK_CHARS):
+        size = len(text)
+        if block and (len(block) == _BLOCK_TEXTS or chars + size > _BLOCK_CHARS):
             yield block
             block, chars = [], 0
         block.append(text)
-        chars += len(text)
+        chars += size
     if block:
         yield block
 

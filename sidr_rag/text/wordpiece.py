@@ -8,10 +8,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.text.piece_table import PIECE_BYTES, PieceTable
+from sidr_rag.text.piece_table import PieceTable
 
 _KEY = 4  # leading characters by which the lengths of the tokens that can match are known
-_MANY = 4000  # so many words repay the making of the piece table
+_MANY = 2000  # so many words, of one call or several, repay the making of the piece table
 _SEVERAL = 300  # so many are found out faster by a table that is there than one by one
 
 
@@ -44,6 +44,7 @@ class WordPiece:
         self._first_lengths = _lengths(self._first)
         self._next_lengths = _lengths(self._next)
         self._pieces: PieceTable | None = None  # made when it is first needed
+        self._n_asked = 0
 
     def ids(self, word: str) -> list[int]:
         """The token ids of one word, never to be modified; a word that cannot be composed is the unknown id alone."""
@@ -67,22 +68,26 @@ class WordPiece:
     def ids_of_spans(
         self, data: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The token ids of many words, given as places in UTF-8 text that goes on for 16 bytes after the last one.
+        """The token ids of many words, given as places in UTF-8 text that goes on for `PADDING_BYTES` after them.
 
         Returns:
             The order in which the words were found out, as their positions in `starts`; and in that order all words'
             ids one after the other, and how many each has.
         """
-        if len(starts) < (_MANY if self._pieces is None else _SEVERAL):
+        self._n_asked += len(starts)
+        if len(starts) < _SEVERAL or self._n_asked < _MANY:
             together, alone = np.empty(0, np.int64), np.arange(len(starts))
         else:
-            is_short = lengths <= min(PIECE_BYTES, self._max_chars)
+            is_short = lengths <= self._max_chars  # in bytes, so surely in characters
             together, alone = np.flatnonzero(is_short), np.flatnonzero(~is_short)
         ids, n_ids = np.empty(0, np.int64), np.empty(0, np.int64)
         if len(together):
             if self._pieces is None:
                 self._pieces = PieceTable(self._first, self._next, self._unk[0])
             ids, n_ids = self._pieces.ids(data, starts[together], lengths[together])
+            is_done = n_ids > 0
+            alone = np.concatenate([alone, together[~is_done]])
+            together, n_ids = together[is_done], n_ids[is_done]
         lists = [
             self.ids(data[start : start + length].decode("utf-8"))
             for start, length in zip(starts[alone].tolist(), lengths[alone].tolist(), strict=True)

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from sidr_rag.text.key_table import PADDING_BYTES
 from sidr_rag.text.wordpiece import WordPiece
 
 
@@ -13,7 +14,7 @@ def ids_together(word_piece: WordPiece, words: list[str]) -> list[list[int]]:
     encoded = [word.encode("utf-8") for word in words]
     lengths = np.array([len(word) for word in encoded], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
-    order, ids, n_ids = word_piece.ids_of_spans(b"".join([*encoded, bytes(16)]), starts, lengths)
+    order, ids, n_ids = word_piece.ids_of_spans(b"".join([*encoded, bytes(PADDING_BYTES)]), starts, lengths)
     found: list[list[int]] = [[] for _ in words]
     for word, part in zip(order.tolist(), np.split(ids, np.cumsum(n_ids)[:-1]), strict=True):
         assert not found[word]

@@ -35,6 +35,7 @@ def to_document(
     passage: Passage,
     *,
     title_key: str | None = None,
+    id_key: str | None = None,
     score_key: str | None = None,
     score: float | None = None,
 ) -> Document:
@@ -43,12 +44,15 @@ def to_document(
     Args:
         passage: a private copy, as the engine returns it.
         title_key: where to put the passage's title, if it has one and the metadata have no such key.
+        id_key: where to put the id as well; whatever the metadata have there is replaced in this copy.
         score_key: where to put the score; whatever the metadata have there is replaced in this copy.
         score: None for a passage that was not searched for.
     """
     metadata = dict(passage.metadata)
     if title_key is not None and passage.title is not None:
         metadata.setdefault(title_key, passage.title)
+    if id_key is not None:
+        metadata[id_key] = passage.id
     if score_key is not None and score is not None:
         metadata[score_key] = score
     # Not validated, because validation refuses lone surrogates, which a stored text may hold.

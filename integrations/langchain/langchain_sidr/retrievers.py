@@ -1,48 +1,49 @@
-"""SiDRRetriever: the engine as a LangChain retriever."""
+"""SiDRRetriever: the engine as a LangChain retriever and document index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
-from langchain_core.indexing import DeleteResponse
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import run_in_executor
+from langchain_core.indexing import DeleteResponse, UpsertResponse
+from langchain_core.indexing.base import DocumentIndex
+from langchain_core.retrievers import LangSmithRetrieverParams
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 from typing_extensions import Self
 
 from langchain_sidr.documents import document_columns, to_document
-from sidr_rag import InvalidTypeError, SiDR
-from sidr_rag.pipeline import Request
+from langchain_sidr.options import (
+    SEARCH_OPTIONS,
+    checked,
+    kept_options,
+    only_known,
+    options_to_keep,
+    query_text,
+    split_options,
+)
+from langchain_sidr.storing import StoringMixin, in_thread
+from sidr_rag import InvalidInputError, SiDR
+from sidr_rag.retriever_settings import save_settings, save_with_settings
 
 if TYPE_CHECKING:
     from sidr_rag.files import FileReport, Limits
-
-_SEARCH_OPTIONS = (
-    "k",
-    "rerank",
-    "search",
-    "filter",
-    "min_score",
-    "reranker",
-    "first_stage",
-    "query_repr",
-    "max_active_dims",
-)
+    from sidr_rag.files.walk import PathLike
 
 
-class SiDRRetriever(BaseRetriever):
+class SiDRRetriever(StoringMixin, DocumentIndex):
     """Finds the documents that share tokens with a question's learned sparse vector.
 
     Made by `from_texts`, `from_documents`, `from_folder` or `open`, or around an engine: `SiDRRetriever(engine=sidr)`.
     Every search option can also be given to one call: `retriever.invoke(question, k=8, filter={"page": {"gt": 3}})`.
+    With a folder, the options are kept beside the store when it is made and at `save`, and `open` reads them.
 
     A returned `Document` has the id and text that were stored, and a copy of the metadata, with the score under
     `score_key`. The score is the re-ranking's for re-ranked documents, else the first stage's.
+
+    It is also a `DocumentIndex`: `langchain_core.indexing.index` keeps it in step with a source of documents.
 
     Attributes:
         engine: the `sidr_rag.SiDR` that does the work.
@@ -51,11 +52,13 @@ class SiDRRetriever(BaseRetriever):
         search: "beta" (the bag-of-tokens index), "full" or "alpha".
         filter: on metadata, applied before the cut to k; `sidr_rag.search.filters` gives the syntax.
         min_score: leave out documents whose first-stage score is lower.
-        reranker: None (the model's own way), "theta", "blend", or an object with a `rerank` method.
+        reranker: None (the model's own way), "theta", "blend", or an object with a `rerank` method, which is not kept.
         first_stage: "sidr", or "lexical" (the question's own words, no encoder).
         query_repr: "theta", "lex", "bin" or "bot".
         max_active_dims: cut the question's vector to this many dimensions.
-        score_key: the metadata key of the score in returned documents; it replaces a stored one there. None: no score.
+        score_key: the metadata key of the score in found documents; it replaces a stored one there. None: no score.
+        id_key: the metadata key of the id in found documents, for what joins by metadata; it replaces a stored one
+            there. None: the id is in `Document.id` alone.
         title_key: the metadata key of a passage's title in returned documents that have no such key. None: no title.
     """
 
@@ -72,17 +75,15 @@ class SiDRRetriever(BaseRetriever):
     query_repr: Literal["theta", "lex", "bin", "bot"] = "theta"
     max_active_dims: int | None = None
     score_key: str | None = "sidr_score"
+    id_key: str | None = None
     title_key: str | None = "title"
     _file_report: FileReport | None = PrivateAttr(default=None)
 
-    @field_validator(*_SEARCH_OPTIONS, mode="before")
+    @field_validator(*SEARCH_OPTIONS, mode="before")
     @classmethod
     def _check_option(cls, value: Any, info: ValidationInfo) -> Any:
         # By the engine and before pydantic, which would take "5" and True for numbers.
-        name = str(info.field_name)
-        defaults = {option: cls.model_fields[option].default for option in _SEARCH_OPTIONS}
-        request = Request.of(**{**defaults, name: value})
-        return value if name == "filter" else getattr(request, name)
+        return checked(str(info.field_name), value)
 
     # Making
 
@@ -112,7 +113,7 @@ class SiDRRetriever(BaseRetriever):
             metadatas: JSON-like, one for each text.
             ids: one for each text; None makes one.
             titles: one for each text, indexed before it.
-            path: a folder to keep the store in; None keeps it in memory.
+            path: a folder to keep the store in, with the retriever's options; None keeps it in memory.
             overwrite: whether an existing store at `path` may be replaced.
             model: "default" (bundled), a folder, or a name on the model hub (needs `sidr-rag[torch]`).
             device: "auto", "cpu" or "cuda".
@@ -127,7 +128,7 @@ class SiDRRetriever(BaseRetriever):
             InvalidInputError, InvalidTypeError: for bad arguments; nothing is then stored.
             IndexFormatError: if `path` holds a store and `overwrite` is False.
         """
-        own, rest = _split(cls, {"k": k, "rerank": rerank, "search": search, "filter": filter, **options})
+        own, rest = split_options(cls, {"k": k, "rerank": rerank, "search": search, "filter": filter, **options})
         engine = SiDR.from_texts(
             texts,
             ids=ids,
@@ -140,7 +141,7 @@ class SiDRRetriever(BaseRetriever):
             weighting=weighting,
             **rest,
         )
-        return cls(engine=engine, **own)
+        return cls(engine=engine, **own)._kept()
 
     @classmethod
     def from_documents(
@@ -156,7 +157,7 @@ class SiDRRetriever(BaseRetriever):
     @classmethod
     def from_folder(
         cls,
-        folder: str | Path | Iterable[str | Path],
+        folder: PathLike | Iterable[PathLike],
         *,
         max_tokens: int = 160,
         overlap: int = 0,
@@ -167,7 +168,7 @@ class SiDRRetriever(BaseRetriever):
         """Read the files of one or more folders (or single files), split them and index the pieces.
 
         What cannot be read is left out and listed in `file_report`; see `sidr_rag.files.read_passages` for ids and
-        metadata.
+        metadata. `sync_folder` brings the store up to date later.
 
         Args:
             folder: where the files are.
@@ -180,25 +181,15 @@ class SiDRRetriever(BaseRetriever):
         Raises:
             FileReadError: if a path does not exist.
         """
-        from sidr_rag.files import FileReport, read_passages
+        from sidr_rag.uploads import from_folder
 
-        report = FileReport()
-        own, rest = _split(cls, options)
-        engine = SiDR.from_passages(
-            lambda tokenizer: read_passages(
-                folder,
-                tokenizer=tokenizer,
-                max_tokens=max_tokens,
-                overlap=overlap,
-                limits=limits,
-                report=report,
-                on_file=on_file,
-            ),
-            **rest,
+        own, rest = split_options(cls, options)
+        engine, report = from_folder(
+            folder, max_tokens=max_tokens, overlap=overlap, limits=limits, on_file=on_file, **rest
         )
         retriever = cls(engine=engine, **own)
         retriever._file_report = report
-        return retriever
+        return retriever._kept()
 
     @classmethod
     def open(
@@ -212,70 +203,63 @@ class SiDRRetriever(BaseRetriever):
         weighting: Any = None,
         **options: Any,
     ) -> Self:
-        """Open the store in a folder, as `SiDR.open` does.
+        """Open the store in a folder, as `SiDR.open` does, with the retriever's options that are kept there.
 
-        The retriever's own attributes (`k`, `rerank` and so on) are not part of a store: give them in `options`.
+        `options` given here go before those; what neither gives has its default. An object as `reranker` is never kept.
 
         Raises:
-            IndexFormatError: if the folder is no store, is damaged, or was made with another tokenizer or format.
+            IndexFormatError: if the folder is no store, is damaged, was made with another tokenizer or format, or the
+                kept options cannot be used; the message names the file.
         """
-        own, rest = _split(cls, options)
+        own, rest = split_options(cls, options)
+        kept = kept_options(cls, Path(path))
         engine = SiDR.open(
             path, create=create, read_only=read_only, model=model, device=device, weighting=weighting, **rest
         )
-        return cls(engine=engine, **own)
+        retriever = cls(engine=engine, **{**kept, **own})
+        return retriever._kept() if create and not read_only and not kept else retriever
 
-    # Changing
+    @classmethod
+    async def afrom_texts(cls, texts: Iterable[str], *arguments: Any, **options: Any) -> Self:
+        """`from_texts` in a thread."""
+        return await in_thread(cls.from_texts, texts, *arguments, **options)
 
-    def add_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
-        *,
-        ids: Iterable[str | None] | None = None,
-        titles: Iterable[str | None] | None = None,
-    ) -> list[str]:
-        """Add texts, all or none; of an id that exists the document is replaced. Returns the id of each."""
-        return self.engine.add(texts, ids=ids, metadatas=metadatas, titles=titles)
+    @classmethod
+    async def afrom_documents(cls, documents: Iterable[Document], **options: Any) -> Self:
+        """`from_documents` in a thread."""
+        return await in_thread(cls.from_documents, documents, **options)
 
-    def add_documents(self, documents: Iterable[Document], *, ids: Iterable[str | None] | None = None) -> list[str]:
-        """Add documents, all or none; their ids are kept, made where there is none, or replaced by `ids`."""
-        return self.engine.add(**document_columns(documents, ids))
+    @classmethod
+    async def afrom_folder(cls, folder: PathLike | Iterable[PathLike], **options: Any) -> Self:
+        """`from_folder` in a thread."""
+        return await in_thread(cls.from_folder, folder, **options)
 
-    def delete(self, ids: Iterable[str]) -> DeleteResponse:
-        """Delete documents, all or none; unknown ids are ignored. `num_deleted` says how many existed."""
+    @classmethod
+    async def aopen(cls, path: str | Path, **options: Any) -> Self:
+        """`open` in a thread."""
+        return await in_thread(cls.open, path, **options)
+
+    # As a DocumentIndex; more ways to add are in `StoringMixin`
+
+    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Add documents, all or none, or replace those whose ids exist; see `add_documents`."""
+        return UpsertResponse(succeeded=self.add_documents(items, **kwargs), failed=[])
+
+    def delete(self, ids: Iterable[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Delete documents, all or none; unknown ids are ignored. `num_deleted` says how many existed.
+
+        Raises:
+            InvalidInputError: if no ids are given.
+        """
+        if ids is None:
+            raise InvalidInputError("ids=None: give the ids to delete, such as engine.ids() for all")
         return DeleteResponse(num_deleted=self.engine.delete(ids))
 
-    async def aadd_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
-        *,
-        ids: Iterable[str | None] | None = None,
-        titles: Iterable[str | None] | None = None,
-    ) -> list[str]:
-        """`add_texts` in a thread."""
-        return await run_in_executor(None, partial(self.add_texts, texts, metadatas, ids=ids, titles=titles))
+    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
+        """The same as `get_by_ids`."""
+        return self.get_by_ids(ids)
 
-    async def aadd_documents(
-        self, documents: Iterable[Document], *, ids: Iterable[str | None] | None = None
-    ) -> list[str]:
-        """`add_documents` in a thread."""
-        return await run_in_executor(None, partial(self.add_documents, documents, ids=ids))
-
-    async def adelete(self, ids: Iterable[str]) -> DeleteResponse:
-        """`delete` in a thread."""
-        return await run_in_executor(None, self.delete, ids)
-
-    # Looking and keeping
-
-    def get_by_ids(self, ids: Iterable[str]) -> list[Document]:
-        """Documents by id, in the order asked for; missing ids are left out."""
-        return [to_document(passage, title_key=self.title_key) for passage in self.engine.get(ids)]
-
-    async def aget_by_ids(self, ids: Iterable[str]) -> list[Document]:
-        """`get_by_ids` in a thread."""
-        return await run_in_executor(None, self.get_by_ids, ids)
+    # Keeping
 
     @property
     def file_report(self) -> FileReport | None:
@@ -283,12 +267,13 @@ class SiDRRetriever(BaseRetriever):
         return self._file_report
 
     def save(self, path: str | Path) -> None:
-        """Write a consistent copy of the store to a folder, for `open`."""
-        self.engine.save(path)
+        """Write a consistent copy of the store and the retriever's options to a folder, for `open`."""
+        save_with_settings(self.engine, path, options_to_keep(self))
 
-    def close(self) -> None:
-        """Release the store's folder and threads."""
-        self.engine.close()
+    def _kept(self) -> Self:
+        if self.engine.path is not None:
+            save_settings(self.engine.path, options_to_keep(self))
+        return self
 
     # Searching
 
@@ -300,28 +285,26 @@ class SiDRRetriever(BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun | None = None, **options: Any
     ) -> list[Document]:
-        return await run_in_executor(None, self._found, query, options)
+        return await in_thread(self._found, query, options)
 
     def _found(self, query: str, options: dict[str, Any]) -> list[Document]:
-        if not isinstance(query, str):
-            raise InvalidTypeError(f"query is a {type(query).__name__}; give a string, or use batch for several")
-        # LangChain hands its own "verbose" on to the retriever.
-        unknown = sorted(set(options) - {*_SEARCH_OPTIONS, "verbose"})
-        if unknown:
-            raise InvalidTypeError(
-                f"unknown search options {', '.join(map(repr, unknown))}; known are {', '.join(_SEARCH_OPTIONS)}"
-            )
-        chosen = {name: options.get(name, getattr(self, name)) for name in _SEARCH_OPTIONS}
+        chosen = {**{name: getattr(self, name) for name in SEARCH_OPTIONS}, **only_known(options)}
         return [
-            to_document(found.passage, title_key=self.title_key, score_key=self.score_key, score=found.score)
-            for found in self.engine.search(query, **chosen)
+            to_document(
+                found.passage,
+                title_key=self.title_key,
+                id_key=self.id_key,
+                score_key=self.score_key,
+                score=found.score,
+            )
+            for found in self.engine.search(query_text(query), **chosen)
         ]
 
-
-def _split(cls: type[SiDRRetriever], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that are the retriever's attributes, checked before anything is indexed, and the engine's."""
-    own = {name: value for name, value in options.items() if name in cls.model_fields and name != "engine"}
-    draft = cls.model_construct()
-    for name, value in own.items():
-        setattr(draft, name, value)
-    return own, {name: value for name, value in options.items() if name not in own}
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        model = str(self.engine.encoder.config.name)
+        return LangSmithRetrieverParams(
+            **super()._get_ls_params(**kwargs),
+            ls_vector_store_provider="sidr-rag",
+            ls_embedding_provider="sidr-rag",
+            ls_embedding_model=model,
+        )

@@ -48,6 +48,28 @@ async def test_changes_have_async_twins(tmp_path: Path) -> None:
     assert await retriever.ainvoke("falcon") == []
 
 
+async def test_changes_never_block_the_loop(latest_tick: Callable[..., Any], tmp_path: Path) -> None:
+    retriever = SiDRRetriever.from_texts([], path=tmp_path / "store")
+    (tmp_path / "files").mkdir()
+    for i in range(20):
+        (tmp_path / "files" / f"{i}.txt").write_text(f"Sentence {i} about copper. " * 500, encoding="utf-8")
+    documents = [Document(f"copper {i} " * 50, id=str(i)) for i in range(5000)]
+
+    async def change() -> int:
+        await retriever.aadd_documents(documents)
+        report = await retriever.aadd_files(tmp_path / "files")
+        await retriever.aget_by_ids([str(i) for i in range(1000)])
+        await retriever.adelete([str(i) for i in range(5000)])
+        return len(report.written)
+
+    delays: list[float] = []
+    while not delays or (delays[-1] >= 0.1 and len(delays) < 3):
+        _, delay = await latest_tick(change)
+        delays.append(delay)
+    assert min(delays) < 0.1
+    assert len(retriever.engine) > 20
+
+
 async def test_adding_and_searching_at_once() -> None:
     retriever = SiDRRetriever.from_texts([f"anchor {i}" for i in range(50)], k=60)
 

@@ -676,7 +676,7 @@ def test_R31_a_cut_file_is_an_error_by_name_or_rebuilt(make: Make, reopen: Make,
         # Embeddings that had to be made again were padded differently, which the design allows 1e-5 before rounding.
         assert scores(documents) == pytest.approx(scores(expected), rel=1e-3)
         assert str(name) in message
-    assert refused == {"passages.db", "sidr.json"}
+    assert refused == {"passages.db", "sidr.json", "retriever.json"}
 
 
 R32_HOLDING = """
@@ -759,15 +759,35 @@ def test_R35_text_files_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
 def test_R37_settings_are_saved_too(make: Make, reopen: Make, tmp_path: Path) -> None:
     own = Weighting((1, 3), (1.0, 0.4), 0.5, 0.25, 0.5, 0.3)
     options: dict[str, Any] = {"normalization": "none", "max_length": 128}
-    # The retriever's own attributes are no part of a store: they are given again, and the engine's are read.
-    mine: dict[str, Any] = {"k": 7, "rerank": 3, "min_score": 0.01, "max_active_dims": 30, "score_key": "s"}
-    texts = [f"copper {i} river {i % 3} stone " * (1 + i % 4) for i in range(20)]
-    first = make(texts, path=tmp_path / "s", weighting=own, **options, **mine)
-    expected, info = first.batch(texts[:10]), first.engine.info()
+    mine: dict[str, Any] = {
+        "k": 7,
+        "rerank": 3,
+        "min_score": 0.01,
+        "max_active_dims": 30,
+        "query_repr": "lex",
+        "reranker": "theta",
+        "score_key": "s",
+        "id_key": "i",
+        "title_key": "t",
+        "filter": {"n": {"gte": 1}},
+    }
+    texts = [f"copper {i} river {i % 3} stone " * (1 + i % 2) for i in range(20)]
+    queries = [f"copper {i} river" for i in range(20)]
+    first = make(texts, metadatas=[{"n": i} for i in range(20)], path=tmp_path / "s", weighting=own, **options, **mine)
+    expected, info = first.batch(queries), first.engine.info()
     first.close()
-    again = reopen(tmp_path / "s", **options, **mine)
+    # What belongs to the model is given again; the rest is kept.
+    again = SiDRRetriever.open(tmp_path / "s", **options)
     assert again.engine.info() == info
-    assert again.batch(texts[:10]) == expected
+    assert {name: getattr(again, name) for name in mine} == mine
+    assert again.batch(queries) == expected
+    again.close()
+    file = tmp_path / "s" / "retriever.json"
+    kept = json.loads(file.read_text("utf-8"))
+    del kept["rerank"]
+    file.write_text(json.dumps({**kept, "shoe_size": 44}), encoding="utf-8")
+    changed = reopen(tmp_path / "s", **options)
+    assert (changed.rerank, changed.min_score) == (0, 0.01)
 
 
 def test_R38_an_index_made_with_another_vocabulary_or_format(make: Make, tmp_path: Path) -> None:

@@ -43,7 +43,15 @@ class BackwardsReranker:
 
 
 def test_public_names() -> None:
-    assert langchain_sidr.__all__ == ["SiDRRetriever", "__version__"]
+    assert langchain_sidr.__all__ == [
+        "HybridRetriever",
+        "SiDRMilvusEmbeddings",
+        "SiDRRetriever",
+        "SiDRSparseEmbeddings",
+        "SiDRVectorStore",
+        "__version__",
+        "pack_documents",
+    ]
     assert issubclass(SiDRRetriever, BaseRetriever)
 
 

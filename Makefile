@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.sidr-installed
-PACKAGES := -e '.[torch,files,cli]' -e integrations/langchain -e integrations/llama_index
+PACKAGES := -e '.[torch,files,cli,eval,train]' -e integrations/langchain -e integrations/llama_index
 MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
 	constraints.txt requirements-dev.txt
 
@@ -51,6 +51,8 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 bench: $(STAMP)
+	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt || \
+		echo "Some peers of the benchmarks cannot be installed here; their rows will say so." >&2
 	$(PY) -m benchmarks
 
 wheels: $(STAMP)

@@ -17,6 +17,7 @@ from sidr_rag.cli.check import check
 from sidr_rag.cli.eval import eval_
 from sidr_rag.cli.reading import Reading
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
+from sidr_rag.cli.train import train, tune
 from sidr_rag.uploads import add_files, sync_folder
 
 app = typer.Typer(
@@ -172,6 +173,7 @@ def info(store: Store = _STORE, as_json: AsJson = False, model: Model = "default
 
 app.command()(check)
 app.command("eval")(eval_)
+app.command()(train)
 app.command()(tune)
 
 

@@ -1,0 +1,66 @@
+"""`sidr-rag train` and `sidr-rag tune`: a training run, and the choice of a finished model's constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sidr_rag.errors import MissingExtraError
+
+_NEEDED = ("torch", "yaml")
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train, on what, and how.")]
+
+
+def train(
+    config: Config,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start over instead of resuming the output folder's newest checkpoint.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop, with a checkpoint, after so many optimizer steps in all.")
+    ] = None,
+) -> None:
+    """Train a model; a run that was stopped or killed goes on when started again.
+
+    Under torchrun, several processes train together.
+    """
+    with _training():
+        from sidr_rag.train.config import load_train_config
+        from sidr_rag.train.trainer import train as run
+    folder = run(load_train_config(config), restart=restart, steps=steps, show=_show)
+    typer.echo(f"model: {folder}")
+
+
+def tune(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that training wrote.")],
+    config: Config,
+    candidates: Annotated[int, typer.Option(min=0, help="m of late search; 0 leaves its blend as it is.")] = 100,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be chosen, and change nothing.")] = False,
+) -> None:
+    """Choose a model's search constants on the configuration's dev sets, and write them into its config.json."""
+    with _training():
+        from sidr_rag.train.config import load_train_config
+        from sidr_rag.train.tune import tune as run
+    chosen = run(model, load_train_config(config).dev, candidates=candidates, write=not dry_run, show=_show)
+    late = "" if chosen.late is None else f", late {100 * chosen.late:.2f} at a blend of {chosen.blend}"
+    typer.echo(f"beta {100 * chosen.first_stage:.2f} with {chosen.active_dims} active dimensions{late}")
+
+
+@contextmanager
+def _training() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name in _NEEDED:
+            raise MissingExtraError(error.name, "train", "training") from error
+        raise
+
+
+def _show(line: str) -> None:
+    # Long runs are mostly watched through a file.
+    print(line, flush=True)

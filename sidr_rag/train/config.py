@@ -1,0 +1,149 @@
+"""What a training run is described by: one YAML file, checked before anything is read or computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sidr_rag.errors import InvalidInputError, MissingExtraError, ModelNotFoundError
+from sidr_rag.train.sections import TERMS, Corpus, Data, Dev, Distillation, Model, Optimizer, Retrieval, Steps, Term
+from sidr_rag.train.settings import build, plain
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole training run.
+
+    Attributes:
+        name: of the finished model.
+        base: folder of the model to start from; relative to the configuration's folder.
+        output: folder of checkpoints, log, plot and the finished model; relative to the configuration's folder.
+        terms: the loss; a term that is not named is off.
+        device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        dtype: of matrix products: "bfloat16" or "float32".
+        threads: of torch; None leaves its own choice.
+        checkpoint_every: optimizer steps between two checkpoints.
+        show_every: optimizer steps between two lines of progress.
+        examples_every: optimizer steps between two showings of example token weights.
+    """
+
+    name: str
+    base: Path
+    output: Path
+    data: Data
+    steps: Steps
+    terms: dict[str, Term]
+    seed: int = 1
+    model: Model = field(default_factory=Model)
+    retrieval: Retrieval = field(default_factory=Retrieval)
+    corpus: Corpus = field(default_factory=Corpus)
+    distillation: Distillation | None = None
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    dev: Dev = field(default_factory=Dev)
+    device: str = "auto"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    threads: int | None = None
+    checkpoint_every: int = 100
+    show_every: int = 10
+    examples_every: int = 200
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.terms) - set(TERMS))
+        if unknown:
+            raise InvalidInputError(f"terms.{unknown[0]} is no term of the loss; known: {', '.join(TERMS)}")
+        if not any(term.weight > 0 for term in self.terms.values()):
+            raise InvalidInputError("terms: every weight is 0, so nothing would be learned; give one a positive weight")
+        if self.steps.beta_per_full and not (self.weight("weighted") or self.weight("query_bot")):
+            raise InvalidInputError(
+                "steps.beta_per_full: beta steps learn by the terms 'weighted' and 'query_bot', and both are off; "
+                "set it to 0"
+            )
+        if not self.data.sources:
+            raise InvalidInputError("data.sources is empty; name at least one source")
+        for name, value, least in self._counts():
+            if value < least:
+                raise InvalidInputError(f"{name} is {value}; expected at least {least}")
+        for name, share in (
+            ("data.title_dropout", self.data.title_dropout),
+            ("data.one_source", self.data.one_source),
+            ("model.dropout", self.model.dropout),
+            ("optimizer.final_share", self.optimizer.final_share),
+            ("optimizer.average", self.optimizer.average),
+        ):
+            if not 0 <= share <= 1:
+                raise InvalidInputError(f"{name} is {share}; expected a share between 0 and 1")
+
+    def _counts(self) -> list[tuple[str, int, int]]:
+        return [
+            ("steps.total", self.steps.total, 1),
+            ("steps.beta_batch", self.steps.beta_batch, 1),
+            ("steps.full_batch", self.steps.full_batch, 1),
+            ("steps.beta_per_full", self.steps.beta_per_full, 0),
+            ("steps.accumulate", self.steps.accumulate, 1),
+            ("steps.active_dims", self.steps.active_dims, 1),
+            ("retrieval.m", self.retrieval.m, 0),
+            ("retrieval.bags", self.retrieval.bags, 0),
+            ("retrieval.random_bags", self.retrieval.random_bags, 0),
+            ("retrieval.negatives", self.retrieval.negatives, 0),
+            ("optimizer.warmup", self.optimizer.warmup, 0),
+            ("dev.every", self.dev.every, 1),
+            ("checkpoint_every", self.checkpoint_every, 1),
+            ("show_every", self.show_every, 1),
+            ("examples_every", self.examples_every, 1),
+        ]
+
+    def weight(self, term: str) -> float:
+        """The factor of a term; 0 where it is off."""
+        return self.terms[term].weight if term in self.terms else 0.0
+
+    def fingerprint(self) -> str:
+        """Of everything that decides the run's values; a checkpoint is resumed only under the same one."""
+        described = plain(self)
+        for name in ("name", "output", "device", "threads", "checkpoint_every", "show_every", "examples_every", "dev"):
+            del described[name]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load_train_config(path: str | Path) -> TrainConfig:
+    """Read a training configuration.
+
+    Args:
+        path: a YAML file; the paths in it are relative to its folder.
+
+    Raises:
+        ModelNotFoundError: if there is no such file.
+        MissingExtraError: if PyYAML is absent.
+        InvalidInputError: if it is no YAML, or a setting is unknown, missing or has no usable value.
+        InvalidTypeError: if a setting has the wrong type.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pyyaml", "train", "a training configuration") from error
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise ModelNotFoundError(f"config: {path} is no file; give the path of a training configuration") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"config: {path} is no YAML ({str(error).splitlines()[0]})") from None
+    config: TrainConfig = resolve_paths(build(TrainConfig, values), path.parent)
+    return config
+
+
+def resolve_paths(value: Any, folder: Path) -> Any:
+    """The same value with every relative path in it taken from `folder`."""
+    if isinstance(value, Path):
+        return value if value.is_absolute() else Path(folder, value)
+    if isinstance(value, tuple):
+        return tuple(resolve_paths(entry, folder) for entry in value)
+    if isinstance(value, dict):
+        return {key: resolve_paths(entry, folder) for key, entry in value.items()}
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(
+            value, **{name: resolve_paths(getattr(value, name), folder) for name in value.__dataclass_fields__}
+        )
+    return value

@@ -1,0 +1,184 @@
+"""Chooses a finished model's constants on dev sets: those of the corpus-weighted search, and the late blend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sidr_rag.encoder.config_layouts import load_config
+from sidr_rag.encoder.model_tokenizer import load_tokenizer
+from sidr_rag.errors import InvalidInputError
+from sidr_rag.search.weighting import Weighting
+from sidr_rag.train.dev import DevEvaluation, EncodedSet, reordered
+from sidr_rag.train.model import TrainableEncoder
+from sidr_rag.train.sections import Corpus, Dev
+from sidr_rag.train.texts import TextReader
+from sidr_rag.train.weights_io import initial_state, load_state, model_config, own_shape, replace_file
+
+_LEAST_GAIN = 2e-4
+_SHARES = tuple(i / 20 for i in range(21))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was chosen, and the mean dev nDCG@10 that it gives.
+
+    Attributes:
+        weighting: constants of the corpus-weighted beta search.
+        active_dims: of query vectors.
+        first_stage: of beta search with these constants.
+        blend: the first stage's share in the late score; None where the second stage was not looked at.
+        late: of late search with it.
+    """
+
+    weighting: Weighting
+    active_dims: int
+    first_stage: float
+    blend: float | None = None
+    late: float | None = None
+
+
+def tune(
+    folder: Path,
+    dev: Dev,
+    *,
+    active_dims: Sequence[int] = (32, 64, 128),
+    candidates: int = 100,
+    write: bool = True,
+    show: Callable[[str], None] = print,
+) -> Tuned:
+    """Choose constants by mean nDCG@10 over the dev sets, and write them into the model's config.json.
+
+    A pattern search from the model's own constants: one constant at a time up and down, steps halved when nothing
+    helps. Passages are encoded only for the blend, the candidates of every question once.
+
+    Args:
+        folder: a model in the library's own layout.
+        dev: the sets.
+        active_dims: active dimensions of query vectors to try.
+        candidates: m of late search; 0 leaves the blend as it is.
+        write: whether config.json is changed; its weights never are.
+        show: where progress goes.
+
+    Raises:
+        InvalidInputError: if there is no dev set, or the model is not one of ours.
+    """
+    if not dev.sets:
+        raise InvalidInputError("dev.sets is empty; constants can be chosen only on judged sets")
+    config = load_config(folder)
+    if config.layout != "sidr":
+        raise InvalidInputError(f"model: {folder} is of layout {config.layout!r}; give a folder that training wrote")
+    shaped = model_config(folder, own_shape(folder), config.name)
+    tokenizer = load_tokenizer(folder, shaped, "nfkc")
+    reader = TextReader(tokenizer, shaped)
+    ids = torch.from_numpy(reader.token_ids.astype(np.int64))
+    encoders = []
+    for side in ("query", "passage"):
+        encoder = TrainableEncoder(shaped, ids, 0.0, torch.float32)
+        load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
+        encoders.append(encoder.eval())
+    start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start
+    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, config.max_active_dims.query)
+    best: tuple[float, int, Weighting, list[EncodedSet]] | None = None
+    for k in active_dims:
+        sets = evaluation.encoded(encoders[0], k)
+        weighting, value = climbed(start, lambda w, sets=sets: _mean(sets, w))  # type: ignore[misc]
+        show(f"{k} active dimensions: beta {100 * value:.2f} with {weighting.to_mapping()}")
+        if best is None or value > best[0]:
+            best = (value, k, weighting, sets)
+    if best is None:
+        raise InvalidInputError("active_dims is empty; give at least one number")
+    value, k, weighting, sets = best
+    tuned = Tuned(weighting, k, value)
+    if candidates:
+        by_share = _late(evaluation, encoders[1], sets, weighting, candidates)
+        share = max(by_share, key=lambda s: by_share[s])
+        tuned = replace(tuned, blend=share, late=by_share[share])
+        show("late: " + "  ".join(f"{s:.2f} {100 * v:.2f}" for s, v in by_share.items()))
+    if write:
+        _write(folder, tuned)
+    return tuned
+
+
+def climbed(start: Weighting, value_of: Callable[[Weighting], float], rounds: int = 3) -> tuple[Weighting, float]:
+    """The best constants that one-at-a-time moves from `start` reach, and their value.
+
+    Args:
+        start: where to begin.
+        value_of: what is to be as large as possible.
+        rounds: how often the steps are halved, and one more.
+    """
+    best, value = start, value_of(start)
+    for round_ in range(rounds):
+        size = 0.5**round_
+        moved = True
+        while moved:
+            moved = False
+            for candidate in _neighbours(best, size):
+                found = value_of(candidate)
+                if found > value + _LEAST_GAIN:
+                    best, value, moved = candidate, found, True
+                    break
+    return best, value
+
+
+def _neighbours(w: Weighting, size: float) -> Iterator[Weighting]:
+    factor = 1 + 0.5 * size
+
+    def rounded(x: float) -> float:
+        return float(f"{x:.4g}")
+
+    for i in range(1, len(w.gains)):
+        for by in (factor, 1 / factor):
+            yield replace(w, gains=(*w.gains[:i], rounded(w.gains[i] * by), *w.gains[i + 1 :]))
+    if w.theta_blend:
+        for by in (factor, 1 / factor):
+            yield replace(w, theta_blend=rounded(w.theta_blend * by))
+    for by in (0.2 * size, -0.2 * size):
+        if w.idf_exponent + by >= 0:
+            yield replace(w, idf_exponent=rounded(w.idf_exponent + by))
+        if w.length_exponent + by >= 0:
+            yield replace(w, length_exponent=rounded(w.length_exponent + by))
+        if 0 <= w.length_slope + by <= 1:
+            yield replace(w, length_slope=rounded(w.length_slope + by))
+
+
+def _mean(sets: Sequence[EncodedSet], weighting: Weighting) -> float:
+    return float(np.mean([one.ndcg(one.weighted(weighting)) for one in sets]))
+
+
+def _late(
+    evaluation: DevEvaluation,
+    passage: TrainableEncoder,
+    sets: Sequence[EncodedSet],
+    weighting: Weighting,
+    candidates: int,
+) -> dict[float, float]:
+    """Mean dev nDCG@10 of late search by the first stage's share."""
+    by_set = []
+    for one in sets:
+        first = one.weighted(weighting, candidates)
+        second = evaluation.second_stage(passage, one.judged, first, one.dense)
+        by_set.append(
+            [
+                one.ndcg([reordered(hits, own, share) for hits, own in zip(first, second, strict=True)])
+                for share in _SHARES
+            ]
+        )
+    return dict(zip(_SHARES, np.mean(by_set, axis=0).tolist(), strict=True))
+
+
+def _write(folder: Path, tuned: Tuned) -> None:
+    path = folder / "config.json"
+    described = json.loads(path.read_text(encoding="utf-8"))
+    described["weighting"] = tuned.weighting.to_mapping()
+    if isinstance(described.get("max_active_dims"), dict):
+        described["max_active_dims"]["query"] = tuned.active_dims
+    if tuned.blend is not None:
+        described["rerank_blend"] = tuned.blend
+    replace_file(path, (json.dumps(described, indent=2) + "\n").encode())

@@ -1,0 +1,73 @@
+import json
+
+import pytest
+import yaml
+
+from sidr_rag.cli import main
+from sidr_rag.encoder import load_encoder
+from sidr_rag.errors import InvalidInputError
+from sidr_rag.search.weighting import Weighting
+from sidr_rag.train import train
+from sidr_rag.train.sections import Dev, DevSet
+from sidr_rag.train.settings import plain
+from sidr_rag.train.tune import climbed, tune
+
+START = Weighting((1, 2), (1.0, 0.4), 1.0, 0.5, 0.4, 0.15)
+
+
+def silent(_):
+    pass
+
+
+def test_the_climb_finds_a_hill():
+    def value(w):
+        return -((w.gains[1] - 0.7) ** 2) - (w.idf_exponent - 0.4) ** 2 - (w.theta_blend - 0.3) ** 2
+
+    best, reached = climbed(START, value)
+    assert reached > -0.02
+    assert best.gains[0] == 1.0
+    assert (best.idf_exponent, best.gains[1], best.theta_blend) == pytest.approx((0.4, 0.7, 0.3), abs=0.1)
+
+
+def test_the_climb_stays_where_nothing_is_better():
+    assert climbed(START, lambda w: 1.0 if w == START else 0.0) == (START, 1.0)
+
+
+@pytest.fixture
+def trained(tiny_config, tmp_path, put_jsonl, make_pairs):
+    dev = put_jsonl(tmp_path / "dev.jsonl", make_pairs(20, 1, seed=9))
+    config = tiny_config(dev={"sets": [{"path": str(dev)}]}, terms={"query_bot": {}}, steps={"total": 2})
+    return config, train(config, steps=2, show=silent)
+
+
+def test_constants_are_chosen_and_written(trained):
+    config, folder = trained
+    before = (folder / "model.safetensors").read_bytes()
+    plan = tune(folder, config.dev, active_dims=(8, 16), candidates=10, write=False, show=silent)
+    assert "weighting" not in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    chosen = tune(folder, config.dev, active_dims=(8, 16), candidates=10, show=silent)
+    assert chosen == plan
+    assert chosen.active_dims in (8, 16)
+    assert 0 <= chosen.blend <= 1
+    assert chosen.late >= 0
+    loaded = load_encoder(folder, backend="numpy").config
+    assert Weighting.from_mapping(loaded.weighting) == chosen.weighting
+    assert loaded.max_active_dims.query == chosen.active_dims
+    assert loaded.rerank_blend == chosen.blend
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_tuning_needs_judged_sets_and_a_model_of_ours(trained, tmp_path, shared_models):
+    _, folder = trained
+    with pytest.raises(InvalidInputError, match=r"dev\.sets"):
+        tune(folder, Dev(), show=silent)
+    with pytest.raises(InvalidInputError, match="layout"):
+        tune(shared_models / "all-MiniLM-L6-v2", Dev(sets=(DevSet(tmp_path),)), show=silent)
+
+
+def test_the_command_line(trained, tmp_path, capsys):
+    config, folder = trained
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(plain(config)), encoding="utf-8")
+    assert main(["tune", str(folder), str(path), "--candidates", "0", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("beta ")

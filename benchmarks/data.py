@@ -1,12 +1,10 @@
-"""Real passages, questions and judged sets, read from the shared data that lies beside the checkout."""
+"""Real passages and questions, read from the shared data that lies beside the checkout."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,56 +12,8 @@ T = TypeVar("T")
 
 _SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 _PIECE_WORDS = 100
+_SMALL_SOURCE = "medquad.jsonl.gz"
 _LEAST_WORDS, _MOST_WORDS = 80, 120
-
-
-@dataclass(frozen=True)
-class JudgedSet:
-    """A corpus with questions and relevance grades.
-
-    Attributes:
-        name: the set's folder.
-        ids: passage ids, in corpus order.
-        titles: one for each passage; None where the set has none.
-        texts: one for each passage.
-        queries: text by query id, of every query that has a judgement, in file order.
-        qrels: query id -> passage id -> grade.
-    """
-
-    name: str
-    ids: list[str]
-    titles: list[str | None]
-    texts: list[str]
-    queries: dict[str, str]
-    qrels: dict[str, dict[str, int]]
-
-    @property
-    def contents(self) -> list[str]:
-        """Title and text of each passage, separated by one space, as the library indexes them."""
-        return [f"{title} {text}" if title else text for title, text in zip(self.titles, self.texts, strict=True)]
-
-
-def judged_set(name: str, *, split: str = "test", limit_queries: int | None = None) -> JudgedSet:
-    """Read one judged set; the limit keeps evenly spaced queries."""
-    folder = _folder("eval") / name
-    with (folder / "qrels" / f"{split}.tsv").open(encoding="utf-8", newline="") as f:
-        lines = csv.reader(f, delimiter="\t")
-        next(lines)  # the header
-        qrels: dict[str, dict[str, int]] = {}
-        for query_id, passage_id, grade in lines:
-            qrels.setdefault(query_id, {})[passage_id] = int(grade)
-    queries = {q["_id"]: q["text"] for q in _records(folder / "queries.jsonl.gz") if q["_id"] in qrels}
-    if limit_queries is not None:
-        queries = dict(spread(list(queries.items()), min(limit_queries, len(queries))))
-    corpus = list(_records(folder / "corpus.jsonl.gz"))
-    return JudgedSet(
-        name,
-        [p["_id"] for p in corpus],
-        [p.get("title") or None for p in corpus],
-        [p["text"] for p in corpus],
-        queries,
-        {query_id: qrels[query_id] for query_id in queries},
-    )
 
 
 def natural_passages(n: int) -> list[str]:
@@ -73,12 +23,17 @@ def natural_passages(n: int) -> list[str]:
 
 def cut_passages(n: int) -> list[str]:
     """So many pieces of 100 words (a text's last one: at least 80), evenly spaced over all training data."""
-    pieces = []
-    for text in _distinct_texts():
-        words = text.split()
-        for start in range(0, len(words) - _LEAST_WORDS + 1, _PIECE_WORDS):
-            pieces.append(" ".join(words[start : start + _PIECE_WORDS]))
-    return spread(list(dict.fromkeys(pieces)), n)
+    return spread(_pieces(_distinct_texts()), n)
+
+
+def few_passages(n: int) -> list[str]:
+    """The same of one small source, evenly spaced; read in no time, for trials."""
+    return spread(_pieces(dict.fromkeys(record["text"] for record in _few_records())), n)
+
+
+def few_questions(n: int) -> list[str]:
+    """So many distinct queries of the same source, evenly spaced."""
+    return spread(list(dict.fromkeys(r["query"] for r in _few_records() if r.get("query"))), n)
 
 
 def questions(n: int) -> list[str]:
@@ -98,6 +53,15 @@ def spread(items: Sequence[T], n: int) -> list[T]:
     return [items[i * len(items) // n] for i in range(n)]
 
 
+def _pieces(texts: Iterable[str]) -> list[str]:
+    pieces = []
+    for text in texts:
+        words = text.split()
+        for start in range(0, len(words) - _LEAST_WORDS + 1, _PIECE_WORDS):
+            pieces.append(" ".join(words[start : start + _PIECE_WORDS]))
+    return list(dict.fromkeys(pieces))
+
+
 def _distinct_texts() -> Iterator[str]:
     return iter(dict.fromkeys(record["text"] for record in _training_records()))
 
@@ -105,6 +69,10 @@ def _distinct_texts() -> Iterator[str]:
 def _training_records() -> Iterator[dict[str, Any]]:
     for path in sorted(_folder("train").glob("*.jsonl.gz")):
         yield from _records(path)
+
+
+def _few_records() -> Iterator[dict[str, Any]]:
+    return _records(_folder("train") / _SMALL_SOURCE)
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,8 @@ from sidr_rag import SiDR
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.columns import Columns
-from sidr_rag.index.segment import Level, Segment
+from sidr_rag.index.postings import CHUNK_WORDS, Postings, blocks_of, chunks_of
+from sidr_rag.index.segment import Segment
 from sidr_rag.search.device.searcher import DeviceSearcher
 from sidr_rag.search.searcher import search_index
 from sidr_rag.search.weighting import BINARY
@@ -203,12 +204,20 @@ def _index(rates: Tensor, n: int, device: torch.device) -> BotIndex:
     for i, first in enumerate(range(0, n, _ROWS)):
         rows = min(_ROWS, n - first)
         indptr, dims = _draw(rates, rows)
-        none = np.empty(0, dtype=np.uint16)
-        level = Level(1, indptr, dims, none, np.zeros(1, dtype=np.int64), none)
         seqs = np.arange(first + 1, first + rows + 1, dtype=np.uint64)
         lengths = np.diff(indptr).astype(np.uint32)
-        views.append(SegmentView(f"{i:032x}", Segment(len(rates), seqs, lengths, (level,), Columns(rows))))
+        postings = _no_postings(rows, len(rates))
+        segment = Segment(len(rates), seqs, lengths, (1,), indptr, dims, postings, Columns(rows))
+        views.append(SegmentView(f"{i:032x}", segment))
     return BotIndex(len(rates), tuple(views), np.zeros(len(rates), np.int64), n, n * _DISTINCT)
+
+
+def _no_postings(n_rows: int, dim: int) -> Postings:
+    none = np.empty(0, dtype=np.int32)
+    starts = np.zeros((blocks_of(n_rows), 1), dtype=np.uint32)
+    bitmaps = np.zeros((chunks_of(n_rows), 0, CHUNK_WORDS), dtype=np.uint32)
+    first = np.zeros(len(starts), dtype=np.int64)
+    return Postings(n_rows, dim, none, starts, first, none.astype(np.uint16), none, first[:0], bitmaps)
 
 
 def _flat_queries(rates: Tensor, n: int, active: int) -> SparseVectors:

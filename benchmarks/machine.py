@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Iterable
@@ -20,6 +21,12 @@ def describe(packages: Iterable[str]) -> dict[str, str | int | float | dict[str,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in sorted({"sidr-rag", *packages})},
     }
+
+
+def forget_peak() -> None:
+    """Count the highest resident memory from now on, where the system allows it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def memory_bytes() -> tuple[int, int]:

@@ -38,12 +38,9 @@ class Bm25:
         found = self._bm25.retrieve([words], k=min(k, self._n), show_progress=False)
         return found.documents[0], found.scores[0]
 
-    def ranking(self, words: list[str], k: int) -> list[int]:
-        """Rows of the best k texts that share a word with the query."""
-        if not words:
-            return []
-        rows, scores = self.search(words, k)
-        return [int(row) for row, score in zip(rows, scores, strict=True) if score > 0]
+    def index_bytes(self) -> int:
+        """Bytes of the scores, rows and list starts."""
+        return sum(int(self._bm25.scores[name].nbytes) for name in ("data", "indices", "indptr"))
 
     def _words(self, texts: Sequence[str], *, ids: bool) -> Any:
         import Stemmer

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data import JudgedSet, judged_set
-from benchmarks.peers import BM25S_SETTINGS, Bm25
+from benchmarks.peers import BM25S_SETTINGS
 from benchmarks.results import Cell, Result, Table
-from benchmarks.timing import clocked
-from sidr_rag import SiDR
+from sidr_rag.eval import Bm25Search, Dataset, EngineSearch, evaluate, load_beir
 
+_SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "eval"
 _SETS = ("nq-utd", "covidqa-passages", "nfcorpus", "scifact")
-_DEPTH = 10
+_MEASURE = "nDCG@10"
 _M = 100
-_BM25 = {"bm25s, k1 = 0.9, b = 0.4": (0.9, 0.4), "bm25s, k1 = 1.5, b = 0.75 (its defaults)": (1.5, 0.75)}
-# Each search by name: the store's weighting, and the arguments of SiDR.search.
-_SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
-    "beta, binary": ("binary", {}),
-    "beta, levelled (the default)": ("default", {}),
-    "late, binary beta, then V_theta (the paper's)": ("binary", {"rerank": _M, "reranker": "theta"}),
-    "late, levelled beta, then V_theta": ("default", {"rerank": _M, "reranker": "theta"}),
-    "late, levelled beta, blended (the default)": ("default", {"rerank": _M, "reranker": "blend"}),
-    "alpha": ("default", {"search": "alpha"}),
-    "full": ("default", {"search": "full"}),
+_BM25 = {
+    "bm25s, k1 = 0.9, b = 0.4": Bm25Search(k1=0.9, b=0.4),
+    "bm25s, k1 = 1.5, b = 0.75 (its defaults)": Bm25Search(k1=1.5, b=0.75),
+}
+_SEARCHES = {
+    "beta, binary": EngineSearch("binary"),
+    "beta, levelled (the default)": EngineSearch(),
+    "late, binary beta, then V_theta (the paper's)": EngineSearch("binary", rerank=_M, reranker="theta"),
+    "late, levelled beta, then V_theta": EngineSearch(rerank=_M, reranker="theta"),
+    "late, levelled beta, blended (the default)": EngineSearch(rerank=_M, reranker="blend"),
+    "alpha": EngineSearch(search="alpha"),
+    "full": EngineSearch(search="full"),
 }
 
 
@@ -44,45 +43,21 @@ def main() -> None:
         command += f" --limit-queries {arguments.limit_queries}"
     measured: dict[str, dict[str, Any]] = {}
     for name in arguments.sets:
-        data = judged_set(name, limit_queries=arguments.limit_queries)
-        print(f"{name}: {len(data.ids):,} passages, {len(data.queries):,} queries", flush=True)
+        data = load_beir(_SHARED / name)
+        if arguments.limit_queries is not None:
+            data = data.limited(arguments.limit_queries)
         measured[name] = _measure(data)
     _result(measured, command).write()
 
 
-def _measure(data: JudgedSet) -> dict[str, Any]:
-    queries = list(data.queries.values())
-    scores: dict[str, float] = {}
-    for name, (k1, b) in _BM25.items():
-        bm25 = Bm25(data.contents, k1=k1, b=b)
-        found = [bm25.ranking(words, _DEPTH) for words in bm25.words(queries)]
-        scores[name] = _ndcg(data, [[data.ids[row] for row in rows] for rows in found])
-    with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "store"  # on disk, so that the two weightings share the embeddings
-        made = SiDR.from_texts(data.texts, ids=data.ids, titles=data.titles, path=store)
-        with made:
-            _, embedding = clocked(made.embed)
-        for weighting in ("binary", "default"):
-            with SiDR.open(store, weighting=weighting) as sidr:
-                for name, (of, arguments) in _SEARCHES.items():
-                    if of == weighting:
-                        results = sidr.search(queries, k=_DEPTH, **arguments)
-                        scores[name] = _ndcg(data, [[r.passage.id for r in found] for found in results])
-    return {"passages": len(data.ids), "queries": len(queries), "embedding": asdict(embedding), "scores": scores}
-
-
-def _ndcg(data: JudgedSet, rankings: Sequence[Sequence[str]]) -> float:
-    """The mean over all judged queries; a query that finds nothing counts 0."""
-    import ir_measures
-
-    # Places for scores, so that every system's own order of equal scores is kept.
-    run = {
-        query_id: {passage_id: float(-place) for place, passage_id in enumerate(ranking)}
-        for query_id, ranking in zip(data.queries, rankings, strict=True)
+def _measure(data: Dataset) -> dict[str, Any]:
+    report = evaluate(data, {**_BM25, **_SEARCHES}, measures=[_MEASURE], on_step=lambda step: print(step, flush=True))
+    return {
+        "passages": report.n_passages,
+        "queries": report.n_queries,
+        "embedding": asdict(report.encoding),
+        "scores": {name: result.mean(_MEASURE) for name, result in report.results.items()},
     }
-    measure = ir_measures.nDCG @ _DEPTH
-    values = {m.query_id: m.value for m in ir_measures.iter_calc([measure], data.qrels, run)}
-    return sum(values.values()) / len(data.queries)
 
 
 def _torch_threads() -> int:

@@ -13,19 +13,33 @@ from benchmarks.machine import describe
 
 FOLDER = Path(__file__).resolve().parent / "results"
 MARKDOWN = Path(__file__).resolve().parent / "RESULTS.md"
-ORDER = ("indexing", "startup", "search_speed", "store", "quality")
+ORDER = (
+    *("indexing", "index_peers", "kernels", "one_query", "batch", "search_speed", "passage_bytes", "adding"),
+    *("first_answer", "growth", "startup", "store", "quality"),
+)
 
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Must:
-    """A figure with the bound it must keep, "at least" or "at most"."""
+    """A figure with the bound it must keep, "at least" or "at most".
+
+    Attributes:
+        what: the figure's name and unit.
+        value: as measured.
+        bound: what it must keep.
+        at_least: whether more is better.
+        aim: what it should reach, beyond the bound.
+        limit: what stands in the way, shown where the bound is missed.
+    """
 
     what: str
     value: float
     bound: float
     at_least: bool = False
+    aim: float | None = None
+    limit: str = ""
 
     @property
     def met(self) -> bool:
@@ -44,7 +58,7 @@ class Table:
 
 @dataclass
 class Result:
-    """Everything one benchmark has to say."""
+    """Everything one benchmark has to say; plots are names of SVG files in the folder of the results."""
 
     name: str
     title: str
@@ -54,10 +68,21 @@ class Result:
     command: str
     tables: list[Table] = field(default_factory=list)
     musts: list[Must] = field(default_factory=list)
+    plots: list[str] = field(default_factory=list)
     raw: dict[str, Any] = field(default_factory=dict)
 
     def write(self) -> None:
         """Write the JSON file, and show the outcome."""
+        values = self._values()
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{self.name}.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        print("\n".join(_section(values)))
+
+    def show(self) -> None:
+        """Show the outcome, and write nothing: of a trial at small sizes."""
+        print("\n".join(_section(self._values())))
+
+    def _values(self) -> dict[str, Any]:
         values = {
             **asdict(self),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -65,9 +90,7 @@ class Result:
             "musts": [{**asdict(must), "met": must.met} for must in self.musts],
         }
         del values["packages"]
-        FOLDER.mkdir(exist_ok=True)
-        (FOLDER / f"{self.name}.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-        print("\n".join(_section(values)))
+        return values
 
 
 def write_markdown() -> None:
@@ -98,15 +121,30 @@ def _section(values: dict[str, Any]) -> list[str]:
     lines += [f"- Peers, in the same run: {'; '.join(values['peers'])}"] if values["peers"] else []
     lines += [f"- {line}" for line in values["method"]]
     lines += [""]
-    if values["musts"]:
-        rows = [
-            [m["what"], m["value"], f"{'>=' if m['at_least'] else '<='} {m['bound']}", "yes" if m["met"] else "**no**"]
-            for m in values["musts"]
-        ]
-        lines += [*_grid(("target", "measured", "bound", "met"), rows), ""]
+    lines += _targets(values["musts"]) if values["musts"] else []
+    for plot in values.get("plots", ()):
+        lines += [f"![{values['title']}](results/{plot})", ""]
     for table in values["tables"]:
         lines += [f"**{table['title']}**", "", *_grid(table["columns"], table["rows"]), ""]
     return lines
+
+
+def _targets(musts: Sequence[dict[str, Any]]) -> list[str]:
+    aims = any(m.get("aim") is not None for m in musts)
+    rows: list[list[Cell]] = []
+    for m in musts:
+        sign = ">=" if m["at_least"] else "<="
+        aim = [None if m.get("aim") is None else f"{sign} {m['aim']}"] if aims else []
+        rows.append([m["what"], m["value"], f"{sign} {m['bound']}", *aim, "yes" if m["met"] else _missed(m)])
+    columns = ("target", "measured", "must", *(("aim",) if aims else ()), "met")
+    return [*_grid(columns, rows), ""]
+
+
+def _missed(must: dict[str, Any]) -> str:
+    """By how much, and what limits it."""
+    short, limit = abs(must["value"] - must["bound"]), must.get("limit")
+    by = f"by {short / abs(must['bound']):.0%}" if must["bound"] else f"by {short:.3g}"
+    return f"**no**, {by}" + (f": {limit}" if limit else "")
 
 
 def _grid(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.children import ONE_CORE, run_child
-from benchmarks.data import cut_passages, questions
+from benchmarks.data import cut_passages, few_passages, few_questions, questions
+from benchmarks.options import make_parser
 from benchmarks.peers import BM25S_SETTINGS, Bm25, ScipyCsr
 from benchmarks.results import Must, Result, Table
 from benchmarks.timing import interleaved_queries
@@ -20,17 +20,17 @@ from sidr_rag.index.bot_index import BotIndex
 
 _N_PASSAGES = 100_000
 _N_QUERIES = 200
+_SMALL = (2_000, 10)
 _K = 10
 _LEVELLED, _BINARY = "sidr, levelled, compiled", "sidr, binary, compiled"
 
 
 def main() -> None:
     """Measure in a child that has one thread for everything, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--passages", type=int, default=_N_PASSAGES)
-    parser.add_argument("--queries", type=int, default=_N_QUERIES)
-    parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
+    parser = make_parser(__doc__, rounds=5)
+    parser.add_argument("--passages", type=int, help=f"({_N_PASSAGES})")
+    parser.add_argument("--queries", type=int, help=f"({_N_QUERIES})")
+    parser.add_argument("--child", metavar="FILE", help="used by the script itself")
     arguments = parser.parse_args()
     if arguments.child:
         given = json.loads(Path(arguments.child).read_text(encoding="utf-8"))
@@ -38,11 +38,17 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "given.json"
-        given = {"passages": cut_passages(arguments.passages), "queries": questions(arguments.queries)}
+        n, n_queries = arguments.passages or _N_PASSAGES, arguments.queries or _N_QUERIES
+        if arguments.small:
+            n, n_queries = _SMALL
+            given = {"passages": few_passages(n), "queries": few_questions(n_queries)}
+        else:
+            given = {"passages": cut_passages(n), "queries": questions(n_queries)}
         file.write_text(json.dumps(given), encoding="utf-8")
         child = ["-m", "benchmarks.search_speed", "--child", str(file), "--rounds", str(arguments.rounds)]
         measured = run_child(child, ONE_CORE)
-    _result(measured, arguments.passages, arguments.queries, arguments.rounds).write()
+    result = _result(measured, n, n_queries, arguments.rounds)
+    result.show() if arguments.small else result.write()
 
 
 def _result(measured: dict[str, Any], n: int, n_queries: int, rounds: int) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.children import ROOT, run_child
-from benchmarks.data import natural_passages, questions
+from benchmarks.data import few_passages, few_questions, natural_passages, questions
+from benchmarks.options import make_parser
 from benchmarks.results import Cell, Must, Result, Table
 from benchmarks.timing import median
 
@@ -67,15 +67,14 @@ _BETA = "LangChain, beta"
 
 def main() -> None:
     """Measure every program in turn, several rounds, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    arguments = parser.parse_args()
+    arguments = make_parser(__doc__, rounds=7).parse_args()
+    programs = {_BETA: _ANSWERS[_BETA]} if arguments.small else _ANSWERS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         given = folder / "given.json"
-        given.write_text(
-            json.dumps({"texts": natural_passages(_N_TEXTS), "question": questions(1)[0]}), encoding="utf-8"
-        )
+        texts = few_passages(_N_TEXTS) if arguments.small else natural_passages(_N_TEXTS)
+        question = (few_questions if arguments.small else questions)(1)[0]
+        given.write_text(json.dumps({"texts": texts, "question": question}), encoding="utf-8")
         environment = {
             # As after an ordinary installation: byte code is compiled once, ahead of the rounds.
             "PYTHONDONTWRITEBYTECODE": "",
@@ -84,17 +83,18 @@ def main() -> None:
             "NUMBA_CACHE_DIR": "",
         }
         imports: dict[str, list[dict[str, Any]]] = {name: [] for name in _IMPORTS}
-        answers: dict[str, dict[str, list[dict[str, Any]]]] = {name: {"cold": [], "warm": []} for name in _ANSWERS}
+        answers: dict[str, dict[str, list[dict[str, Any]]]] = {name: {"cold": [], "warm": []} for name in programs}
         for i in range(arguments.rounds + 1):
             for name, statement in _IMPORTS.items():
                 program = _IMPORT.format(statement=statement, heavy=_HEAVY)
                 imports[name].append(run_child(["-c", program], environment))
-            for j, (name, program) in enumerate(_ANSWERS.items()):
+            for j, (name, program) in enumerate(programs.items()):
                 for state, cache in (("cold", folder / f"cold-{i}-{j}"), ("warm", folder / "warm")):
                     answers[name][state].append(_answer(program, given, {**environment, "XDG_CACHE_HOME": str(cache)}))
         for done in (*imports.values(), *(runs for states in answers.values() for runs in states.values())):
             del done[0]  # the round that compiled the byte code and filled the warm caches
-    _result(imports, answers, arguments.rounds).write()
+    result = _result(imports, answers, arguments.rounds)
+    result.show() if arguments.small else result.write()
 
 
 def _answer(program: str, given: Path, environment: dict[str, str]) -> dict[str, Any]:

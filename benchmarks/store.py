@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
-import random
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.children import ONE_CORE, run_child
-from benchmarks.data import cut_passages, questions
+from benchmarks.corpora import passages, read_texts, write_texts
+from benchmarks.data import few_questions, questions
+from benchmarks.options import make_parser
 from benchmarks.results import Cell, Must, Result, Table
 from benchmarks.timing import median
 from sidr_rag import SiDR
 from sidr_rag.search.kernels import warm_up
 
-_BASE = 50_000
+_PASSAGES = 1_000_000
+_SMALL = 2_000
+_TEXTS, _QUESTIONS = "texts.txt", "questions.txt"
 _FILTERS: dict[str, dict[str, Any]] = {
     "no filter": {},
     "eq, one in ten": {"tenant": "t3"},
@@ -35,17 +38,6 @@ _FILTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def texts(n: int) -> Iterator[str]:
-    """So many texts of 100 words: real ones, and beyond 50,000 the same with their words in another order."""
-    base = cut_passages(min(n, _BASE))
-    yield from base
-    shuffle = random.Random(7).shuffle
-    for i in range(len(base), n):
-        words = base[i % len(base)].split()
-        shuffle(words)
-        yield " ".join(words)
-
-
 def metadata(i: int) -> dict[str, Any]:
     """A key of ten values, a number, and a key whose values all differ."""
     return {"tenant": f"t{i % 10}", "n": i * 7919 % 1000, "url": f"https://example.org/page/{i}"}
@@ -57,7 +49,7 @@ def build(folder: Path, n: int) -> dict[str, Any]:
     before = _peak_mb()
     wall, cpu = time.perf_counter(), time.process_time()
     with SiDR.open(folder / "store", create=True) as sidr:
-        sidr.add(texts(n), metadatas=(metadata(i) for i in range(n)))
+        sidr.add(read_texts(folder / _TEXTS), metadatas=(metadata(i) for i in range(n)))
         added = time.perf_counter() - wall
         sidr._store.wait()
         segments = sidr.info()["segments"]
@@ -76,7 +68,7 @@ def build(folder: Path, n: int) -> dict[str, Any]:
 
 def opened(folder: Path, n: int) -> dict[str, Any]:
     """Open the store and answer once; then search with and without filters, and add to it."""
-    asked = questions(20)
+    asked = list(read_texts(folder / _QUESTIONS))
     start = time.perf_counter()
     sidr = SiDR.open(folder / "store")
     at_open = time.perf_counter() - start
@@ -96,7 +88,7 @@ def opened(folder: Path, n: int) -> dict[str, Any]:
     vectors = [sidr.encode_queries([q]) for q in asked]
     beta = median([_ms(partial(sidr.search_vectors, v)) for v in vectors for _ in range(3)])
     encode = median([_ms(partial(sidr.encode_queries, [q])) for q in asked])
-    fresh = list(texts(1000))
+    fresh = list(itertools.islice(read_texts(folder / _TEXTS), 1000))
     one = _ms(lambda: sidr.add([fresh[0]]))
     thousand = _ms(lambda: sidr.add(fresh))
     delete = _ms(lambda: sidr.delete(sidr.add(fresh[:1])))
@@ -118,21 +110,24 @@ def opened(folder: Path, n: int) -> dict[str, Any]:
 
 def main() -> None:
     """Build and use the store in processes of their own, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--passages", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3, help="fresh processes that open the store")
-    parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help=argparse.SUPPRESS)
+    parser = make_parser(__doc__, rounds=3)
+    parser.add_argument("--passages", type=int, help=f"({_PASSAGES})")
+    parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help="used by the script itself")
     arguments = parser.parse_args()
+    n = arguments.passages or (_SMALL if arguments.small else _PASSAGES)
     if arguments.child:
         what: dict[str, Callable[[Path, int], dict[str, Any]]] = {"build": build, "opened": opened}
-        print(json.dumps(what[arguments.child[0]](Path(arguments.child[1]), arguments.passages)))
+        print(json.dumps(what[arguments.child[0]](Path(arguments.child[1]), n)))
         return
-    n = arguments.passages
     with tempfile.TemporaryDirectory() as folder:
+        write_texts(Path(folder) / _TEXTS, passages(n, small=arguments.small))
+        asked = few_questions(3) if arguments.small else questions(20)
+        write_texts(Path(folder) / _QUESTIONS, (" ".join(question.split()) for question in asked))
         command = ["-m", "benchmarks.store", "--passages", str(n)]
         built = run_child([*command, "--child", "build", folder], ONE_CORE)
         rounds = [run_child([*command, "--child", "opened", folder], ONE_CORE) for _ in range(arguments.rounds)]
-    _result(n, built, rounds).write()
+    result = _result(n, built, rounds)
+    result.show() if arguments.small else result.write()
 
 
 def _result(n: int, built: dict[str, Any], rounds: list[dict[str, Any]]) -> Result:
@@ -143,8 +138,8 @@ def _result(n: int, built: dict[str, Any], rounds: list[dict[str, Any]]) -> Resu
         "store",
         f"A store of {n:,} passages",
         [
-            "Texts of 100 words from the training data, beyond 50,000 with their words shuffled; three metadata keys "
-            "(ten values; a thousand numbers; all different). One process streams them in by one `add`; fresh "
+            "Texts of about 100 words (see `one_query`); three metadata keys (ten values; a thousand numbers; all "
+            "different). One process streams them in by one `add`; fresh "
             f"processes ({len(rounds)}, medians) then open the folder. One thread for linear algebra.",
             "Filters: milliseconds of whole searches (encoding included), median of 20 questions three times; first "
             "use includes reading the key's values and, for text_match, testing each of them.",

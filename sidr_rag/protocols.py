@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,45 +64,6 @@ class PassageEncoder(Protocol):
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
     ) -> SparseVectors:
         """One row per passage."""
-        ...
-
-
-class SearchKernel(Protocol):
-    """Scores one segment's postings; every kernel gives the bits of the NumPy reference."""
-
-    name: str
-
-    def accumulate(
-        self,
-        rows: NDArray[Any],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        scores: NDArray[np.float64],
-    ) -> None:
-        """Add `weights[i]` to `scores[r]` for every r in `rows[starts[i]:ends[i]]`, i ascending, in float64."""
-        ...
-
-    def accumulate_weighted(
-        self,
-        rows: NDArray[Any],
-        values: NDArray[np.float32],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        scores: NDArray[np.float64],
-    ) -> None:
-        """Add `weights[i] * values[j]` to `scores[rows[j]]` for j in `starts[i]:ends[i]`, i ascending, in float64."""
-        ...
-
-    def select(
-        self,
-        scores: NDArray[np.float64],
-        factors: NDArray[np.float64] | None,
-        allowed: NDArray[np.bool_] | None,
-        k: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The best k rows with a positive score: float32(factor * score) descending, then row ascending."""
         ...
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sidr_rag.index.postings import CHUNK_ROWS, chunks_of, packed
 from sidr_rag.index.segment import Segment
+from sidr_rag.search.bounds import steps_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class SegmentView:
     live: NDArray[np.bool_] | None = None
 
     @cached_property
+    def live_bits(self) -> NDArray[np.uint32] | None:
+        """`live` as bits, for scans by integers."""
+        return None if self.live is None else packed(self.live)
+
+    @cached_property
     def n_live(self) -> int:
         """Number of passages that are not deleted."""
         return self.segment.n_rows if self.live is None else int(np.count_nonzero(self.live))
@@ -41,6 +49,21 @@ class SegmentView:
         """Rows of those of the given seqs that are here and not deleted."""
         rows = self.segment.rows_of(seqs)
         return rows if self.live is None else rows[self.live[rows]]
+
+
+@dataclass(frozen=True)
+class LengthFactors:
+    """s(d) of the rows of a segment.
+
+    Attributes:
+        factors: f64[n_rows].
+        steps: u16[n_chunks * 512]: the factors as `sidr_rag.search.bounds` rounds them.
+        top: no factor is greater.
+    """
+
+    factors: NDArray[np.float64]
+    steps: NDArray[np.uint16]
+    top: float
 
 
 @dataclass(frozen=True)
@@ -64,9 +87,7 @@ class BotIndex:
     total_length: int
     generation: int = 0
     next_seq: int = 1
-    _factors: dict[tuple[str, float, float], NDArray[np.float64]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _factors: dict[tuple[str, float, float], LengthFactors] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, dim: int, views: Sequence[SegmentView], generation: int = 0, next_seq: int = 1) -> BotIndex:
@@ -75,7 +96,7 @@ class BotIndex:
         total = 0
         for view in views:
             gone = np.empty(0, np.int64) if view.live is None else np.flatnonzero(~view.live)
-            df += _df(view.segment) - _df_of_rows(view.segment, gone)
+            df += view.segment.df() - _df_of_rows(view.segment, gone)
             total += int(view.segment.lengths.sum(dtype=np.int64)) - int(view.segment.lengths[gone].sum(dtype=np.int64))
         return cls(dim, tuple(views), df, sum(v.n_live for v in views), total, generation, next_seq)
 
@@ -87,7 +108,7 @@ class BotIndex:
         df = self.df.copy()
         total = self.total_length
         for view in add:
-            df += _df(view.segment)
+            df += view.segment.df()
             total += int(view.segment.lengths.sum(dtype=np.int64))
         if len(delete):
             for i, view in enumerate(views):
@@ -108,18 +129,27 @@ class BotIndex:
 
         None where s is 1 for every passage.
         """
+        found = self.length_table(view, exponent, slope)
+        return None if found is None else found.factors
+
+    def length_table(self, view: SegmentView, exponent: float, slope: float) -> LengthFactors | None:
+        """The same with what a scan by integers needs."""
         if exponent == 0 or self.total_length == 0:
             return None
         key = (view.name, exponent, slope)
-        factors = self._factors.get(key)
-        if factors is None:
-            # One power for each distinct length: equal lengths get equal bits wherever the passage stands.
-            lengths, at = np.unique(view.segment.lengths, return_inverse=True)
+        found = self._factors.get(key)
+        if found is None:
+            # One power for each length: equal lengths get equal bits wherever the passage stands.
+            lengths, at = _distinct(view.segment.lengths)
             lengths = np.maximum(lengths, 1)  # a passage without tokens is never scored, and 0 has no negative power
             average = self.total_length / self.n_live
-            factors = np.power(1.0 - slope + slope * (lengths.astype(np.float64) / average), -exponent)[at]
-            self._factors[key] = factors
-        return factors
+            factors = np.power(1.0 - slope + slope * (lengths.astype(np.float64) / average), -exponent)
+            of_rows = factors[at]
+            top = float(of_rows.max(initial=0.0))
+            steps = np.zeros(chunks_of(view.segment.n_rows) * CHUNK_ROWS, np.uint16)
+            steps[: view.segment.n_rows] = steps_of(factors, top)[at]
+            found = self._factors[key] = LengthFactors(of_rows, steps, top)
+        return found
 
     def live_seqs(self) -> NDArray[np.uint64]:
         """u64[n_live]: all live passages in order."""
@@ -127,11 +157,13 @@ class BotIndex:
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
-def _df(segment: Segment) -> NDArray[np.int64]:
-    level = segment.levels[0]
-    df = np.zeros(segment.dim, dtype=np.int64)
-    df[level.term_dims] = np.diff(level.term_indptr)
-    return df
+def _distinct(lengths: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Numbers among which every length is, and where each is."""
+    top = int(lengths.max(initial=0))
+    if top <= 4 * len(lengths) + 4096:
+        return np.arange(top + 1), lengths
+    distinct, at = np.unique(lengths, return_inverse=True)
+    return distinct.astype(np.int64), at
 
 
 def _df_of_rows(segment: Segment, rows: NDArray[np.int64]) -> NDArray[np.int64]:

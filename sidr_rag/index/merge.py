@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.index.builder import level_from_forward
+from sidr_rag.index.builder import segment_from_forward
 from sidr_rag.index.columns import Columns
-from sidr_rag.index.segment import Segment
+from sidr_rag.index.segment import Level, Segment
 
 _FANOUT = 8
 _SMALLEST = 256
+_READ_ROWS = 16_384
 _FULL = 99  # the class of segments that are not merged any further
 MOST_ROWS = 1 << 18  # more would make merges long and hungry, and searches no faster
 
@@ -77,20 +78,33 @@ def merge_segments(parts: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) ->
     keeps = [np.ones(s.n_rows, dtype=np.bool_) if live is None else live for s, live in parts]
     seqs = np.concatenate([s.seqs[keep] for (s, _), keep in zip(parts, keeps, strict=True)])
     lengths = np.concatenate([s.lengths[keep] for (s, _), keep in zip(parts, keeps, strict=True)])
-    levels = []
-    for i, level in enumerate(first.levels):
-        lens_parts: list[NDArray[np.int64]] = []
-        dims_parts: list[NDArray[Any]] = []
+    n_levels = len(first.thresholds)
+    lens = [
+        np.diff(level.doc_indptr)[keep]
+        for levels in zip(*(s.levels for s, _ in parts), strict=True)
+        for level, keep in zip(levels, keeps, strict=True)
+    ]
+    indptr = np.zeros(n_levels * len(seqs) + 1, dtype=np.int64)
+    np.cumsum(np.concatenate(lens), out=indptr[1:])
+    dims = np.empty(int(indptr[-1]), first.doc_dims.dtype)
+    at = 0
+    for i in range(n_levels):
         for (segment, live), keep in zip(parts, keeps, strict=True):
-            part = segment.levels[i]
-            lens = np.diff(part.doc_indptr)
-            dims_parts.append(part.doc_dims if live is None else part.doc_dims[np.repeat(keep, lens)])
-            lens_parts.append(lens[keep])
-        indptr = np.zeros(len(seqs) + 1, dtype=np.int64)
-        np.cumsum(np.concatenate(lens_parts), out=indptr[1:])
-        levels.append(level_from_forward(level.threshold, indptr, np.concatenate(dims_parts), first.dim))
+            for part in _kept_dims(segment.levels[i], None if live is None else keep):
+                dims[at : at + len(part)] = part
+                at += len(part)
     columns = Columns.joined([(segment.columns, keep) for (segment, _), keep in zip(parts, keeps, strict=True)])
-    return Segment(first.dim, seqs, lengths, tuple(levels), columns)
+    return segment_from_forward(first.dim, seqs, lengths, first.thresholds, indptr, dims, columns)
+
+
+def _kept_dims(level: Level, keep: NDArray[np.bool_] | None) -> Iterator[NDArray[Any]]:
+    """The lists of the rows to keep, read in parts, for the file may be larger than what memory is free."""
+    n_rows = len(level.doc_indptr) - 1
+    for a in range(0, n_rows, _READ_ROWS):
+        b = min(n_rows, a + _READ_ROWS)
+        indptr = level.doc_indptr[a : b + 1]
+        part = level.doc_dims[indptr[0] : indptr[-1]]
+        yield part if keep is None else part[np.repeat(keep[a:b], np.diff(indptr))]
 
 
 def _size_class(n_live: int) -> int:

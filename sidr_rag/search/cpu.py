@@ -6,80 +6,31 @@ concurrent calls or after a fork), and it does not check bounds: see `NumbaKerne
 
 from __future__ import annotations
 
-import contextlib
-import os
-import stat
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sidr_rag.index.postings import BLOCK_ROWS
+from sidr_rag.search.bounds import BATCH, Query
+from sidr_rag.search.compiling import compile_for
 from sidr_rag.search.reference import check_postings, check_selection
 
-_config_lock = threading.Lock()
+if TYPE_CHECKING:
+    from sidr_rag.index.segment import Segment
 
-
-def _accumulate(rows: Any, starts: Any, ends: Any, weights: Any, scores: Any) -> None:
-    for i in range(len(starts)):
-        weight = weights[i]
-        for j in range(starts[i], ends[i]):
-            scores[rows[j]] += weight
-
-
-def _accumulate_weighted(rows: Any, values: Any, starts: Any, ends: Any, weights: Any, scores: Any) -> None:
-    for i in range(len(starts)):
-        weight = weights[i]
-        for j in range(starts[i], ends[i]):
-            scores[rows[j]] += weight * np.float64(values[j])
-
-
-def _select(
-    scores: Any, factors: Any, has_factors: bool, allowed: Any, has_allowed: bool, best: Any, best_rows: Any
-) -> None:
-    # `best` and `best_rows` are a heap whose root is the worst hit kept (lowest value, then highest row); it starts
-    # full of -inf. Rows come in ascending order, so a value that only equals the root's never displaces it.
-    size = len(best)
-    worst = np.float64(best[0])
-    for row in range(len(scores)):
-        score = scores[row]
-        if not score > 0.0:
-            continue
-        if has_factors:
-            score = score * factors[row]
-        if not score > worst:  # rounding to float32 keeps order, so this row could not win
-            continue
-        value = np.float32(score)
-        if not value > best[0] or (has_allowed and not allowed[row]):
-            continue
-        hole = 0
-        while True:
-            child = 2 * hole + 1
-            if child >= size:
-                break
-            other = child + 1
-            if other < size and (
-                best[other] < best[child] or (best[other] == best[child] and best_rows[other] > best_rows[child])
-            ):
-                child = other
-            if value < best[child] or (value == best[child] and row > best_rows[child]):
-                break
-            best[hole] = best[child]
-            best_rows[hole] = best_rows[child]
-            hole = child
-        best[hole] = value
-        best_rows[hole] = row
-        worst = np.float64(best[0])
+_NO_FACTORS = np.empty(0, np.float64)
+_NO_MASK = np.empty(0, np.bool_)
 
 
 class NumbaKernel:
-    """Exact scoring of one segment in compiled code; the arguments and results are `NumpyKernel`'s.
+    """Exact scoring of one segment in compiled code; the arguments and results are `NumpyKernel`'s, and more.
 
-    Posting lists are trusted, and a bad one would corrupt memory: the caller has validated that every slice lies
-    inside `rows` and every row inside `scores`. Read-only and memory-mapped arrays are fine.
+    Posting lists are trusted, and a bad one would corrupt memory: `Segment.open` has validated them. Read-only and
+    memory-mapped arrays are fine.
     """
 
     name = "numba"
@@ -96,40 +47,109 @@ class NumbaKernel:
             RuntimeError: if numba is there but its compiler is switched off (`NUMBA_DISABLE_JIT`).
         """
         import numba
-        from numba import types
 
         if getattr(numba.config, "DISABLE_JIT", False):
             raise RuntimeError("numba's compiler is switched off by NUMBA_DISABLE_JIT")
+        from sidr_rag.search import compiled_lists, compiled_scans, compiled_scores
+
         pause = pause or _no_pause
+        pause()
+        self._code: Any = SimpleNamespace()
+        for name, signatures in _signatures(numba.types).items():
+            module = next(m for m in (compiled_scans, compiled_scores, compiled_lists) if hasattr(m, name))
+            setattr(self._code, name, compile_for(getattr(module, name), signatures, cache, pause))
+        self._scratch = threading.local()
 
-        def vector(dtype: Any, *, readonly: bool = True) -> Any:
-            return types.Array(dtype, 1, "C", readonly=readonly)
+    def score(self, segment: Segment, query: Query, scores: NDArray[np.float64], first_block: int = 0) -> None:
+        """Add the query's weights to the scores of rows, in the canonical order; see `NumpyKernel.score`."""
+        postings = segment.postings
+        self._code.score_rows(query.dims, query.weights, query.gains, *postings.arrays, first_block, scores)
 
-        lists = (vector(types.int64), vector(types.int64), vector(types.float64), vector(types.float64, readonly=False))
-        row_types = [vector(types.uint32), vector(types.uint16)]
-        selection = (
-            *(vector(types.float64), vector(types.float64), types.boolean, vector(types.boolean), types.boolean),
-            *(vector(types.float32, readonly=False), vector(types.int64, readonly=False)),
-        )
-        self._accumulate = _compiled(_accumulate, [(rows, *lists) for rows in row_types], cache, pause)
-        self._select = _compiled(_select, [selection], cache, pause)
-        weighted = [(rows, vector(types.float32), *lists) for rows in row_types]
-        self._accumulate_weighted = _compiled(_accumulate_weighted, weighted, cache, pause)
-
-    def accumulate(
+    def scan(
         self,
-        rows: NDArray[Any],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        scores: NDArray[np.float64],
-    ) -> None:
-        """Add `weights[i]` to `scores[r]` for every r in `rows[starts[i]:ends[i]]`, i ascending, in float64.
+        segment: Segment,
+        query: Query,
+        scale: float,
+        k: int,
+        allowed: NDArray[np.uint32],
+        steps: NDArray[np.uint16],
+        blocks: tuple[int, int],
+        limit: int,
+    ) -> NDArray[np.int64] | None:
+        """The rows of some blocks that can be among the k best, ascending; None if they are more than `limit`.
 
-        Shapes, dtypes and errors are those of `NumpyKernel.accumulate`; `scores` must be contiguous.
+        Args:
+            segment: what to search.
+            query: its weights.
+            scale: from `bounds.scale_of`, not 0.
+            k: at least 1.
+            allowed: u32 bits of the rows that may be found, as in `Postings.bitmaps`; empty for all.
+            steps: u16[n_chunks * 512] from `bounds.steps_of`; empty for none.
+            blocks: the first one and the one after the last.
+            limit: how many rows at most.
         """
-        check_postings(rows, None, starts, ends, weights, scores)
-        self._accumulate(_plain(rows), _plain(starts), _plain(ends), _plain(weights), scores)
+        found = np.empty(limit, np.int64)
+        count = self._code.scan_rows(
+            *(query.dims, query.weights, query.gains, scale, *segment.postings.arrays, *blocks, steps, allowed),
+            *(segment.doc_indptr, self._sums(BLOCK_ROWS * (blocks[1] - blocks[0])), np.zeros(k, np.int64), found),
+        )
+        return None if count < 0 else found[:count]
+
+    def rescore(
+        self, segment: Segment, query: Query, rows: NDArray[np.int64], factors: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Canonical scores of rows from their forward lists; rows without a match are left out.
+
+        Args:
+            segment: what holds the rows.
+            query: its weights.
+            rows: i64[m], ascending; may be overwritten.
+            factors: f64[n_rows], or None for ones.
+        """
+        values = np.empty(len(rows), np.float32)
+        table = self._table(segment.dim)
+        table[query.dims] = query.weights
+        try:
+            count = self._code.rescore(
+                *(segment.doc_indptr, segment.doc_dims, query.gains, table),
+                *(_NO_FACTORS if factors is None else factors, rows, values),
+            )
+        finally:
+            table[query.dims] = 0.0
+        return rows[:count], values[:count]
+
+    def scan_batch(
+        self,
+        segment: Segment,
+        table: NDArray[np.uint16],
+        gains: NDArray[np.float64],
+        sizes: NDArray[np.int64],
+        k: int,
+        allowed: NDArray[np.uint32],
+        steps: NDArray[np.uint16],
+        rows: tuple[int, int],
+        limit: int,
+    ) -> list[NDArray[np.int64] | None]:
+        """`scan` for 32 queries at once, over the forward lists of a range of rows.
+
+        Args:
+            segment: what to search; its dimensions are u16.
+            table: u16[n_levels * dim, 32]: the queries' integer weights, by `bounds.integer_weights`.
+            gains: f64[n_levels].
+            sizes: i64[32]: how many dimensions each query has; 0 for none.
+            k: at least 1.
+            allowed: as for `scan`.
+            steps: as for `scan`.
+            rows: the first one and the one after the last.
+            limit: how many rows at most for each query.
+        """
+        found, keys = np.empty((BATCH, limit), np.int64), np.empty((BATCH, limit), np.uint16)
+        counts = np.empty(BATCH, np.int64)
+        self._code.scan_batch(
+            *(segment.doc_indptr, segment.doc_dims, gains, table, sizes, *rows, steps, allowed),
+            *(np.zeros((BATCH, k), np.int64), found, keys, counts),
+        )
+        return [None if count < 0 else found[q, :count] for q, count in enumerate(counts.tolist())]
 
     def accumulate_weighted(
         self,
@@ -145,7 +165,9 @@ class NumbaKernel:
         Shapes, dtypes and errors are those of `NumpyKernel.accumulate_weighted`; `scores` must be contiguous.
         """
         check_postings(rows, values, starts, ends, weights, scores)
-        self._accumulate_weighted(_plain(rows), _plain(values), _plain(starts), _plain(ends), _plain(weights), scores)
+        self._code.accumulate_weighted(
+            _plain(rows), _plain(values), _plain(starts), _plain(ends), _plain(weights), scores
+        )
 
     def select(
         self,
@@ -164,11 +186,11 @@ class NumbaKernel:
         values = np.full(size, -np.inf, np.float32)
         rows = np.zeros(size, np.int64)
         if size:
-            self._select(
+            self._code.select(
                 _plain(scores),
-                np.empty(0) if factors is None else _plain(factors),
+                _NO_FACTORS if factors is None else _plain(factors),
                 factors is not None,
-                np.empty(0, np.bool_) if allowed is None else _plain(allowed),
+                _NO_MASK if allowed is None else _plain(allowed),
                 allowed is not None,
                 values,
                 rows,
@@ -176,70 +198,67 @@ class NumbaKernel:
         order = np.lexsort((rows, -values))[: np.count_nonzero(values >= 0)]
         return rows[order], values[order]
 
+    def count_lists(self, *arguments: Any) -> None:
+        """See `compiled_lists.count_lists`."""
+        self._code.count_lists(*arguments)
 
-def compile_cache_dir() -> Path | None:
-    """The private folder of this user for compiled code, made if need be; None if there can be none.
+    def fill_lists(self, *arguments: Any) -> None:
+        """See `compiled_lists.fill_lists`."""
+        self._code.fill_lists(*arguments)
 
-    A folder that others can write to is refused: what lies in it is loaded as code.
-    """
-    try:
-        path = _user_cache() / "sidr_rag" / "numba"
-        path.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if os.name == "posix":
-            found = path.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                return None
-        return path if os.access(path, os.W_OK | os.X_OK) else None
-    except (OSError, RuntimeError):  # RuntimeError: no home folder
-        return None
+    def fill_bitmaps(self, *arguments: Any) -> None:
+        """See `compiled_lists.fill_bitmaps`."""
+        self._code.fill_bitmaps(*arguments)
 
+    def _sums(self, size: int) -> NDArray[np.uint16]:
+        """A thread's own accumulator, kept: fresh memory costs as much as a short query."""
+        sums: NDArray[np.uint16] | None = getattr(self._scratch, "sums", None)
+        if sums is None or len(sums) < size:
+            sums = self._scratch.sums = np.empty(size, np.uint16)
+        return sums
 
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    wanted = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return wanted if wanted.is_absolute() else Path.home() / ".cache"
-
-
-def _compiled(function: Callable[..., None], signatures: list[Any], cache: bool, pause: Callable[[], None]) -> Any:
-    """`function`, compiled for each signature."""
-    if cache:
-        with contextlib.suppress(Exception):  # full disk, damaged cache: compile without one
-            return _compile(function, signatures, True, pause)
-    return _compile(function, signatures, False, pause)
+    def _table(self, dim: int) -> NDArray[np.float64]:
+        """A thread's own zeros, given back as zeros."""
+        tables: dict[int, NDArray[np.float64]] = self._scratch.__dict__.setdefault("tables", {})
+        if dim not in tables:
+            tables[dim] = np.zeros(dim, np.float64)
+        return tables[dim]
 
 
-def _compile(function: Callable[..., None], signatures: list[Any], cache: bool, pause: Callable[[], None]) -> Any:
-    import numba
+def _signatures(types: Any) -> dict[str, list[Any]]:
+    """What each function of the compiled modules is compiled for; few, since each costs up to a second once."""
 
-    with _cache_folder(numba.config, cache) as usable:
-        dispatcher = numba.njit(nogil=True, cache=usable)(function)
-    for signature in signatures:
-        pause()
-        dispatcher.compile(signature)
-    dispatcher.disable_compile()
-    return dispatcher
+    def array(dtype: Any, n: int = 1, *, writable: bool = False) -> Any:
+        return types.Array(dtype, n, "C", readonly=not writable)
 
-
-@contextlib.contextmanager
-def _cache_folder(config: Any, wanted: bool) -> Iterator[bool]:
-    """Point numba at our cache folder while a function is decorated, for numba fixes the place just then."""
-    if not wanted or config.CACHE_DIR:
-        yield wanted
-        return
-    folder = compile_cache_dir()
-    if folder is None:
-        yield False
-        return
-    with _config_lock:
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder)
-        try:
-            yield True
-        finally:
-            config.CACHE_DIR = before
+    i64, i32, u16, u32 = types.int64, types.int32, types.uint16, types.uint32
+    floats, longs, flags = array(types.float64), array(i64), array(types.boolean)
+    own_floats, own_longs = array(types.float64, writable=True), array(i64, writable=True)
+    query = (array(i32), floats, floats)
+    lists = (array(i32), array(u32, 2), longs, array(u16), array(u32, 3))
+    cut = (array(u16), array(u32))
+    values = array(types.float32, writable=True)
+    forward = (longs, array(u16), array(i32), i64, i64, i64)
+    return {
+        "select": [(floats, floats, types.boolean, flags, types.boolean, values, own_longs)],
+        "scan_rows": [
+            (*query, types.float64, *lists, i64, i64, *cut, longs, array(u16, writable=True), own_longs, own_longs)
+        ],
+        "rescore": [(longs, array(dims), floats, floats, floats, own_longs, values) for dims in (u16, i32)],
+        "score_rows": [(*query, *lists, i64, own_floats)],
+        "scan_batch": [
+            (
+                *(longs, array(u16), floats, array(u16, 2), longs, i64, i64, *cut),
+                *(array(i64, 2, writable=True), array(i64, 2, writable=True), array(u16, 2, writable=True), own_longs),
+            )
+        ],
+        "count_lists": [(*forward, own_longs)],
+        "fill_lists": [(*forward, own_longs, array(u16, writable=True))],
+        "fill_bitmaps": [(*forward, array(u32, 3, writable=True))],
+        "accumulate_weighted": [
+            (array(rows), array(types.float32), longs, longs, floats, own_floats) for rows in (u32, u16)
+        ],
+    }
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:

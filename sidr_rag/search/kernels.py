@@ -9,19 +9,59 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError
-from sidr_rag.protocols import SearchKernel
+from sidr_rag.search.bounds import Query
 from sidr_rag.search.reference import NumpyKernel
+
+if TYPE_CHECKING:
+    from sidr_rag.index.segment import Segment
 
 # Loading costs about a second of one core; up to here NumPy answers a query in well under a millisecond anyway.
 COMPILED_FROM_ROWS = 10_000
+# NumPy inverts so many in the time that loading takes.
+_BUILT_FROM_ROWS = 150_000
 _FORK_WAIT_S = 10.0
 _EXIT_WAIT_S = 30.0
 
 _log = logging.getLogger(__name__)
 _numpy = NumpyKernel()
+
+
+class SearchKernel(Protocol):
+    """Scores segments; every kernel gives the bits of the NumPy reference, `NumpyKernel`."""
+
+    name: str
+
+    def score(self, segment: Segment, query: Query, scores: NDArray[np.float64], first_block: int = 0) -> None:
+        """Add `gain * w(t)` to the scores of the rows that hold t, in float64, by ascending (level, dimension)."""
+        ...
+
+    def accumulate_weighted(
+        self,
+        rows: NDArray[Any],
+        values: NDArray[np.float32],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        scores: NDArray[np.float64],
+    ) -> None:
+        """Add `weights[i] * values[j]` to `scores[rows[j]]` for j in `starts[i]:ends[i]`, i ascending, in float64."""
+        ...
+
+    def select(
+        self,
+        scores: NDArray[np.float64],
+        factors: NDArray[np.float64] | None,
+        allowed: NDArray[np.bool_] | None,
+        k: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The best k rows with a positive score: float32(factor * score) descending, then row ascending."""
+        ...
 
 
 class _StoppedError(Exception):
@@ -72,6 +112,8 @@ class KernelLoader:
 
     def wait(self) -> SearchKernel | None:
         """The kernel, however long it takes; None if it cannot be built."""
+        if self._kernel is not None:
+            return self._kernel
         self._start()
         thread = self._thread
         if thread is not None:
@@ -191,6 +233,15 @@ def kernel_for(n_rows: int, *, prefer: Literal["auto", "numpy", "numba"] = "auto
         raise InvalidInputError(f"prefer must be 'auto', 'numpy' or 'numba', got {prefer!r}")
     kernel = _compiled.get() if n_rows >= COMPILED_FROM_ROWS else _compiled.ready()
     return kernel or _numpy
+
+
+def kernel_for_building(n_rows: int) -> SearchKernel | None:
+    """The compiled kernel if it is ready; from `_BUILT_FROM_ROWS` rows on, see that it soon is.
+
+    Args:
+        n_rows: how many rows are to be inverted.
+    """
+    return _compiled.get() if n_rows >= _BUILT_FROM_ROWS else _compiled.ready()
 
 
 def warm_up(*, wait: bool = True) -> bool:

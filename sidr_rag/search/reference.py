@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.index.postings import ABSENT, BLOCK_ROWS
+from sidr_rag.search.bounds import Query
+
+if TYPE_CHECKING:
+    from sidr_rag.index.segment import Segment
 
 _ROW_TYPES = (np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 class NumpyKernel:
-    """Exact scoring of one segment in NumPy; see `sidr_rag.protocols.SearchKernel`.
+    """Exact scoring of one segment in NumPy.
 
-    Posting lists are trusted: the caller has validated that every slice lies inside `rows`, that every row lies
-    inside `scores`, and that the rows of one list are distinct.
+    Posting lists are trusted: `Segment.open` has validated that they lie inside the segment.
     """
 
     name = "numpy"
 
-    def accumulate(
-        self,
-        rows: NDArray[Any],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        scores: NDArray[np.float64],
-    ) -> None:
-        """Add `weights[i]` to `scores[r]` for every r in `rows[starts[i]:ends[i]]`, i ascending, in float64.
+    def score(self, segment: Segment, query: Query, scores: NDArray[np.float64], first_block: int = 0) -> None:
+        """Add `gain * w(t)` to the scores of the rows that hold t, in ascending (level, dimension) order, in float64.
 
         Args:
-            rows: u16[nnz] or u32[nnz]; the segment's posting lists, one after another.
-            starts: i64[m]; where each list begins.
-            ends: i64[m]; where each list ends.
-            weights: f64[m]; each list's weight.
-            scores: f64[n]; added to in place.
-
-        Raises:
-            InvalidInputError: if the arrays' lengths disagree.
-            InvalidTypeError: if an array has another dtype.
+            segment: what to search.
+            query: its weights.
+            scores: f64[n], contiguous: of the rows from `first_block * BLOCK_ROWS` on; added to in place.
+            first_block: where to begin.
         """
-        check_postings(rows, None, starts, ends, weights, scores)
-        for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
-            scores[rows[start:end]] += weight
+        postings = segment.postings
+        first_row = first_block * BLOCK_ROWS
+        for level, gain in enumerate(query.gains.tolist()):
+            if not gain:
+                continue
+            codes = postings.codes_of(level * segment.dim + query.dims)
+            for code, weight in zip(codes.tolist(), (gain * query.weights).tolist(), strict=True):
+                if code < ABSENT:
+                    scores[postings.flags_of(-2 - code)[first_row : first_row + len(scores)]] += weight
+                elif code >= 0:
+                    for base in range(0, len(scores), BLOCK_ROWS):
+                        rows = postings.list_of(first_block + base // BLOCK_ROWS, code)
+                        scores[base : base + BLOCK_ROWS][rows] += weight
 
     def accumulate_weighted(
         self,

@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
-from sidr_rag.protocols import SearchKernel
+from sidr_rag.index.postings import packed
+from sidr_rag.search.bounds import Query
 from sidr_rag.search.kernels import kernel_for
+from sidr_rag.search.plan import Task, groups_of, tasks_of
+from sidr_rag.search.scan import Part, search_part
+from sidr_rag.search.scan import SeqHits as SeqHits
 from sidr_rag.search.topk import merge_hits
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.types import SparseVectors
@@ -22,7 +26,6 @@ from sidr_rag.types import SparseVectors
 T = TypeVar("T")
 R = TypeVar("R")
 KernelChoice = Literal["auto", "numpy", "numba"]
-SeqHits = tuple[NDArray[np.uint64], NDArray[np.float32]]
 
 
 class SearchPool:
@@ -86,61 +89,61 @@ def search_index(
         weighting: levels, gains and the length factor.
         k: at least 0.
         allowed: for a segment, bool[n_rows] of the rows that may be found, or None for all.
-        pool: threads to spread queries over.
+        pool: threads to spread queries, or the segments of one query, over.
         kernel: "auto" chooses by size; the result has the same bits with any.
 
     Returns:
         For each query: seqs u64[<=k] and scores f32[<=k], score descending, then seq ascending.
+
+    Raises:
+        InvalidInputError: if a dimension is outside the index.
     """
+    if len(vectors.dims) and not (vectors.dims.min() >= 0 and vectors.dims.max() < index.dim):
+        raise InvalidInputError(f"vectors.dims must lie in 0..{index.dim - 1}, the dimensions of the index")
+    parts = _parts(index, weighting, allowed) if k else []
+    queries = _queries(vectors, weighting, index) if parts else {}
     chosen = kernel_for(sum(view.segment.n_rows for view in index.views), prefer=kernel)
-    masks = [_mask(view, allowed) for view in index.views]
-    factors = [index.length_factors(v, weighting.length_exponent, weighting.length_slope) for v in index.views]
+    groups = groups_of(chosen, queries, parts, index.df, k)
+    tasks = tasks_of(groups, parts, 1 if pool is None else pool.num_threads)
 
-    def one(i: int) -> SeqHits:
+    def run(task: Task) -> list[SeqHits]:
+        return search_part(chosen, task.group, task.part, task.blocks, k)
+
+    found: list[list[SeqHits]] = [[] for _ in range(len(vectors))]
+    for task, hits in zip(tasks, map(run, tasks) if pool is None else pool.map(run, tasks), strict=True):
+        for i, part_hits in zip(task.group.members, hits, strict=True):
+            found[i].append(part_hits)
+    return [merge_hits(hits, k) for hits in found]
+
+
+def _parts(
+    index: BotIndex, weighting: Weighting, allowed: Callable[[SegmentView], NDArray[np.bool_] | None] | None
+) -> list[Part]:
+    parts = []
+    for view in index.views:
+        chosen = None if allowed is None else allowed(view)
+        mask = view.live if chosen is None else chosen if view.live is None else view.live & chosen
+        if mask is None or mask.any():
+            bits = view.live_bits if chosen is None else packed(mask) if mask is not None else None
+            lengths = index.length_table(view, weighting.length_exponent, weighting.length_slope)
+            parts.append(Part(view.segment, mask, bits, lengths))
+    return parts
+
+
+def _queries(vectors: SparseVectors, weighting: Weighting, index: BotIndex) -> dict[int, Query]:
+    """The queries that have anything to find, by their place."""
+    given = dict(zip(weighting.levels, weighting.gains, strict=True))
+    gains = np.array([given.get(t, 0.0) for t in index.views[0].segment.thresholds])
+    positive = bool(len(vectors.weights)) and vectors.weights.min() > 0
+    queries = {}
+    for i in range(len(vectors)):
         dims, weights = vectors.row(i)
-        keep = weights > 0
-        parts = [
-            _search_segment(view, dims[keep], weights[keep], weighting, k, factor, mask, chosen)
-            for view, factor, mask in zip(index.views, factors, masks, strict=True)
-            if mask is None or mask.any()
-        ]
-        return merge_hits(parts, k)
-
-    queries = list(range(len(vectors)))
-    return pool.map(one, queries) if pool is not None else [one(i) for i in queries]
-
-
-def _mask(
-    view: SegmentView, allowed: Callable[[SegmentView], NDArray[np.bool_] | None] | None
-) -> NDArray[np.bool_] | None:
-    chosen = None if allowed is None else allowed(view)
-    if chosen is None or view.live is None:
-        return view.live if chosen is None else chosen
-    return view.live & chosen
-
-
-def _search_segment(
-    view: SegmentView,
-    dims: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    weighting: Weighting,
-    k: int,
-    factors: NDArray[np.float64] | None,
-    mask: NDArray[np.bool_] | None,
-    kernel: SearchKernel,
-) -> SeqHits:
-    segment = view.segment
-    scores = np.zeros(segment.n_rows, dtype=np.float64)
-    gains = dict(zip(weighting.levels, weighting.gains, strict=True))
-    for level in segment.levels:
-        gain = gains.get(level.threshold)
-        if gain is None:
-            continue
-        found, starts, ends = level.postings_of(dims)
-        if len(found):
-            kernel.accumulate(level.rows, starts, ends, gain * weights[found].astype(np.float64), scores)
-    rows, values = kernel.select(scores, factors, mask, k)
-    return segment.seqs[rows], values
+        if not positive:
+            keep = weights > 0
+            dims, weights = dims[keep], weights[keep]
+        if len(dims):
+            queries[i] = Query(np.ascontiguousarray(dims, np.int32), weights.astype(np.float64), gains)
+    return queries
 
 
 def pairwise_scores(

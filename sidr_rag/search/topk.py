@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError
 
+_NO_SEQS, _NO_SCORES = np.empty(0, np.uint64), np.empty(0, np.float32)
+
 
 def merge_hits(
     parts: Sequence[tuple[NDArray[np.uint64], NDArray[np.float32]]], k: int
@@ -34,8 +36,11 @@ def merge_hits(
             raise InvalidInputError(
                 f"parts[{i}] has {len(part_seqs)} seqs but {len(part_scores)} scores; they must be equally many"
             )
-    # The empty pair fixes the dtypes: seqs above 2**53 would not survive a detour through float64.
-    seqs = np.concatenate([np.empty(0, np.uint64), *(part[0] for part in parts)], dtype=np.uint64, casting="unsafe")
-    scores = np.concatenate([np.empty(0, np.float32), *(part[1] for part in parts)], dtype=np.float32)
+    if len(parts) == 1:
+        seqs, scores = parts[0]
+    else:
+        # The empty pair fixes the dtypes: seqs above 2**53 would not survive a detour through float64.
+        seqs = np.concatenate([_NO_SEQS, *(part[0] for part in parts)], dtype=np.uint64, casting="unsafe")
+        scores = np.concatenate([_NO_SCORES, *(part[1] for part in parts)], dtype=np.float32)
     order = np.lexsort((seqs, -scores))[:k]
     return seqs[order], scores[order]

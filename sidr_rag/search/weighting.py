@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -107,16 +108,52 @@ def weigh_queries(
         df: i64[dim]; live passages that hold each dimension.
         n_live: number of live passages.
     """
-    rows = []
-    for (dims, weights), (own_dims, _) in zip(theta, own, strict=True):
-        w = weights.astype(np.float64)
-        if weighting.theta_blend is not None:
-            both = np.union1d(dims, own_dims).astype(np.int32)
-            blended = np.zeros(len(both), dtype=np.float64)
-            blended[np.searchsorted(both, dims)] = weighting.theta_blend * w
-            blended[np.searchsorted(both, own_dims)] += 1.0
-            dims, w = both, blended
-        if weighting.idf_exponent and len(dims):
-            w = w * idf(df[dims], n_live) ** weighting.idf_exponent
-        rows.append((dims, w.astype(np.float32)))
-    return SparseVectors.from_rows(rows, theta.dim)
+    if len(theta) != len(own):
+        raise InvalidInputError(f"own must have a row for each of theta's, got {len(own)} and {len(theta)}")
+    indptr, dims, weights = theta.indptr, theta.dims, theta.weights.astype(np.float64)
+    if weighting.theta_blend is not None:
+        indptr, dims, weights = _blended(theta, own, weighting.theta_blend)
+    if weighting.idf_exponent and len(dims):
+        weights = weights * idf(df[dims], n_live) ** weighting.idf_exponent
+    return SparseVectors(indptr, dims, weights.astype(np.float32), theta.dim)
+
+
+def without_light_weights(vectors: SparseVectors, weight_floor: float) -> SparseVectors:
+    """Each row without the dimensions whose weight is less than a share of the row's greatest.
+
+    An approximation by choice: what is left out is missing from every score.
+
+    Args:
+        vectors: weights of any kind, such as `weigh_queries` gives.
+        weight_floor: the share, 0 (nothing is left out) to 1.
+
+    Raises:
+        InvalidInputError: if the share is outside 0 to 1.
+    """
+    if not 0 <= weight_floor <= 1:
+        raise InvalidInputError(f"weight_floor={weight_floor!r} must be a share from 0 to 1")
+    keep = np.ones(len(vectors.dims), np.bool_)
+    for a, b in itertools.pairwise(vectors.indptr.tolist()):
+        if b > a:
+            keep[a:b] = vectors.weights[a:b] >= weight_floor * float(vectors.weights[a:b].max())
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    return SparseVectors(kept[vectors.indptr], vectors.dims[keep], vectors.weights[keep], vectors.dim)
+
+
+def _blended(
+    theta: SparseVectors, own: SparseVectors, share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Rows of `own words + share * theta` as indptr, dims and f64 weights."""
+    n = len(theta)
+    row_of = np.repeat(np.arange(n), np.diff(theta.indptr)), np.repeat(np.arange(n), np.diff(own.indptr))
+    keys = np.concatenate([row_of[0] * theta.dim + theta.dims, row_of[1] * theta.dim + own.dims])
+    weights = np.concatenate([share * theta.weights.astype(np.float64), np.ones(len(own.dims))])
+    order = np.argsort(keys, kind="stable")
+    keys, weights = keys[order], weights[order]
+    again = np.flatnonzero(keys[1:] == keys[:-1]) + 1  # an own word that theta holds: it stands after theta's
+    weights[again - 1] += weights[again]
+    keep = np.ones(len(keys), np.bool_)
+    keep[again] = False
+    keys, weights = keys[keep], weights[keep]
+    indptr = np.searchsorted(keys, np.arange(n + 1) * theta.dim)
+    return indptr, (keys - np.repeat(np.arange(n) * theta.dim, np.diff(indptr))).astype(np.int32), weights

@@ -1,3 +1,4 @@
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -7,10 +8,13 @@ from hypothesis import strategies as st
 
 from sidr_rag.errors import IndexFormatError
 from sidr_rag.index import builder
+from sidr_rag.index import segment as segment_module
 from sidr_rag.index.arrays import read_arrays, write_arrays
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.merge import MOST_ROWS, merge_segments, plan_compaction, plan_merge
+from sidr_rag.index.postings import Postings
 from sidr_rag.index.segment import Segment
+from sidr_rag.search import kernel_for, kernels
 from sidr_rag.types import TokenCounts
 
 DIM = 12
@@ -46,19 +50,21 @@ def check_against(segment, documents, seqs, dim=DIM):
         kept = [sorted(t for t, n in d.items() if n >= level.threshold) for d in documents]
         assert [level.dims_of(i).tolist() for i in range(len(documents))] == kept
         postings = {t: [i for i, bag in enumerate(kept) if t in bag] for t in range(dim)}
-        found, starts, ends = level.postings_of(np.arange(dim, dtype=np.int32))
-        assert {int(t): level.rows[a:b].tolist() for t, a, b in zip(found, starts, ends, strict=True)} == {
-            t: rows for t, rows in postings.items() if rows
-        }
+        first = [each.threshold for each in segment.levels].index(level.threshold) * dim
+        assert {t: segment.postings.rows_of(first + t).tolist() for t in range(dim)} == postings
+        assert segment.postings.counts(first, dim).tolist() == [len(rows) for rows in postings.values()]
 
 
 def check_equal(a, b):
     assert a.dim == b.dim
     np.testing.assert_array_equal(a.seqs, b.seqs)
     np.testing.assert_array_equal(a.lengths, b.lengths)
-    assert len(a.levels) == len(b.levels)
-    for x, y in zip(a.levels, b.levels, strict=True):
-        for name in ("threshold", "doc_indptr", "doc_dims", "term_dims", "term_indptr", "rows"):
+    assert a.thresholds == b.thresholds
+    for x, y, names in (
+        (a, b, ("doc_indptr", "doc_dims")),
+        (a.postings, b.postings, [f.name for f in dataclasses.fields(Postings)]),
+    ):
+        for name in names:
             left, right = getattr(x, name), getattr(y, name)
             np.testing.assert_array_equal(left, right, err_msg=name)
             assert getattr(left, "dtype", None) == getattr(right, "dtype", None), name
@@ -69,15 +75,22 @@ def test_a_segment_says_what_the_texts_say(documents):
     check_against(segment_of(documents), documents, range(1, len(documents) + 1))
 
 
+def test_a_large_segment_has_the_compiler_loaded_and_a_small_one_has_not(monkeypatch):
+    asked = []
+    monkeypatch.setattr(kernels._compiled, "get", lambda: asked.append("get"))
+    monkeypatch.setattr(kernels._compiled, "ready", lambda: asked.append("ready"))
+    assert kernels.kernel_for_building(149_999) is None
+    assert kernels.kernel_for_building(150_000) is None
+    assert asked == ["ready", "get"]
+
+
 @given(bags, st.integers(1, 7))
 def test_postings_are_equal_however_the_entries_are_chunked(documents, entries):
     whole = segment_of(documents)
-    before = builder._CHUNK_ENTRIES
-    builder._CHUNK_ENTRIES = entries
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "_CHUNK_ENTRIES", entries)
+        patch.setattr(builder, "kernel_for_building", lambda n_rows: None)
         check_equal(segment_of(documents), whole)
-    finally:
-        builder._CHUNK_ENTRIES = before
 
 
 @settings(max_examples=40)
@@ -103,15 +116,59 @@ def test_merging_gives_the_segment_of_the_living(parts, random):
     check_against(merge_segments(segments), survivors, seqs)
 
 
-def test_row_and_dimension_types_follow_their_range():
-    wide = segment_of([{70_000: 1}, {3: 2}], dim=80_000)
-    assert wide.levels[0].doc_dims.dtype == np.int32
-    many = segment_of([{0: 1}] * 65_536)
-    more = segment_of([{0: 1}] * 65_537)
-    assert many.levels[0].rows.dtype == np.uint16
-    assert more.levels[0].rows.dtype == np.uint32
-    assert many.levels[0].rows[-1] == 65_535
-    assert more.levels[0].rows[-1] == 65_536
+def test_dimension_types_follow_their_range():
+    assert segment_of([{70_000: 1}, {3: 2}], dim=80_000).doc_dims.dtype == np.int32
+    assert segment_of([{1: 1}, {3: 2}]).doc_dims.dtype == np.uint16
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def inverting(request, monkeypatch):
+    """The builder in either language."""
+    kernel = None if request.param == "numpy" else kernel_for(1, prefer="numba")
+    monkeypatch.setattr(builder, "kernel_for_building", lambda n_rows: kernel)
+
+
+@pytest.mark.usefixtures("inverting")
+@pytest.mark.parametrize("n_rows", [511, 512, 513, 2_047, 2_048, 2_049, 65_535, 65_536, 65_537, 66_000])
+def test_blocks_chunks_and_bitmaps(tmp_path, n_rows):
+    """A segment of every border, with dimensions rare and frequent: the same lists in memory and from its file."""
+    rng = np.random.default_rng(n_rows)
+    shares = np.array([1.0, 0.5, 0.06, 0.051, 0.049, 0.01, 0.0001, 0.0])
+    held = rng.random((n_rows, len(shares))) < shares
+    counts = held * rng.integers(1, 5, held.shape)
+    rows, dims = np.nonzero(held)
+    given = TokenCounts(
+        np.searchsorted(rows, np.arange(n_rows + 1)).astype(np.int64),
+        dims.astype(np.uint16),
+        counts[rows, dims].astype(np.uint32),
+        counts.sum(axis=1).astype(np.uint32),
+        len(shares),
+    )
+    segment = build_segment(given, np.arange(n_rows, dtype=np.uint64), LEVELS)
+    postings = segment.postings
+    assert (len(postings.bitmap_keys) > 0) == (n_rows >= 2_048)
+    segment.save(tmp_path / "s")
+    for each in (postings, Segment.open(tmp_path / "s").postings):
+        for level, threshold in enumerate(LEVELS):
+            for t in range(len(shares)):
+                expected = np.flatnonzero(counts[:, t] >= threshold)
+                np.testing.assert_array_equal(each.rows_of(level * len(shares) + t), expected)
+    arrays = read_arrays(tmp_path / "s")[0]
+    inverted = ("list_keys", "list_lens", "rows", "bitmap_keys", "bitmap_counts", "bitmaps")
+    assert [sum(kind) for kind in zip(*segment.level_bytes(), strict=True)] == [
+        sum(arrays[name].nbytes for name in names) for names in (("doc_lens", "doc_dims"), inverted)
+    ]
+    live = rng.random(n_rows) < 0.9
+    merged = merge_segments([(segment, live), (segment_of([{0: 1}], first=n_rows, dim=len(shares)), None)])
+    check_equal(merged, rebuilt(merged))
+    assert merged.n_rows == live.sum() + 1
+
+
+def rebuilt(segment):
+    return dataclasses.replace(
+        segment,
+        postings=builder.build_postings(segment.doc_indptr, segment.doc_dims, segment.n_rows, len(LEVELS), segment.dim),
+    )
 
 
 def test_rows_of_finds_only_what_is_here():
@@ -123,9 +180,9 @@ def test_rows_of_finds_only_what_is_here():
 # Hostile files: their checksums are right, their contents are not.
 
 
-def tampered(tmp_path, documents=({0: 1, 3: 2}, {3: 1}, {0: 4}), **changes):
+def tampered(tmp_path, documents=({0: 1, 3: 2}, {3: 1}, {0: 4}), levels=LEVELS, **changes):
     path = tmp_path / "s"
-    segment_of(list(documents)).save(path)
+    segment_of(list(documents), levels=levels).save(path)
     arrays, meta = read_arrays(path)
     arrays = {name: array.copy() for name, array in arrays.items()}
     meta = {k: v for k, v in meta.items() if not k.startswith("crc32.")}
@@ -143,24 +200,33 @@ def tampered(tmp_path, documents=({0: 1, 3: 2}, {3: 1}, {0: 4}), **changes):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("0.rows", np.array([0, 2, 0, 9], np.uint16)),
-        ("0.rows", np.array([0, 2, 0], np.uint16)),
-        ("0.rows", np.array([0, 2, 0, 1], np.int32)),
-        ("0.rows", np.array([0, 2, 0, 1], np.float32)),
-        ("0.doc_dims", np.array([0, 3, 3, DIM], np.uint16)),
-        ("0.doc_dims", np.array([0, 3, 3, -1], np.int32)),
-        ("0.doc_dims", np.array([0, 3, 3, 0], np.float32)),
-        ("0.term_dims", np.array([3, 0], np.uint16)),
-        ("0.term_dims", np.array([0, 0], np.uint16)),
-        ("0.term_dims", np.array([0, 3], np.int64)),
-        ("0.term_lens", np.array([3, 2], np.uint8)),
-        ("0.term_lens", np.array([100, -96], np.int32)),
-        ("0.term_lens", np.array([2.0, 2.0], np.float32)),
-        ("0.term_lens", np.array([2**64 - 1, 5], np.uint64)),
-        ("0.doc_lens", np.array([2, 1], np.uint8)),
-        ("0.doc_lens", np.array([90, -87, 1], np.int64)),
-        ("0.doc_lens", np.array([2.0, 1.0, 1.0], np.float16)),
-        ("1.rows", None),
+        # The right ones: doc_lens 2 1 1 1 0 1 0 0 1, doc_dims 0 3 3 0 3 0 0, list_keys 0 3 12 15 24,
+        # list_lens 2 2 1 1 1, rows 0 2 0 1 2 0 2, bitmaps none.
+        ("rows", np.array([0, 2, 0, 1, 2, 0, 9], np.uint16)),
+        ("rows", np.array([0, 2, 0, 1, 2, 0], np.uint16)),
+        ("rows", np.array([0, 2, 0, 1, 2, 0, 2], np.int32)),
+        ("rows", np.array([0, 2, 0, 1, 2, 0, 2], np.float32)),
+        ("doc_dims", np.array([0, 3, 3, 0, 3, 0, DIM], np.uint16)),
+        ("doc_dims", np.array([0, 3, 3, 0, 3, 0, -1], np.int32)),
+        ("doc_dims", np.array([0, 3, 3, 0, 3, 0, 0], np.float32)),
+        ("list_keys", np.array([3, 0, 12, 15, 24], np.int32)),
+        ("list_keys", np.array([0, 0, 12, 15, 24], np.int32)),
+        ("list_keys", np.array([0, 3, 12, 15, 3 * DIM], np.int32)),
+        ("list_keys", np.array([-1, 3, 12, 15, 24], np.int32)),
+        ("list_keys", np.array([0, 3, 12, 15, 24], np.int64)),
+        ("list_lens", np.array([3, 2, 1, 1, 1], np.uint8)),
+        ("list_lens", np.array([100, -96, 1, 1, 1], np.int32)),
+        ("list_lens", np.array([2.0, 2.0, 1.0, 1.0, 1.0], np.float32)),
+        ("list_lens", np.array([2**64 - 1, 5, 1, 1, 1], np.uint64)),
+        ("list_lens", np.array([2**32 - 1, 5, 1, 1, 1], np.uint32)),
+        ("list_lens", np.array([2, 2, 1, 1], np.uint8)),
+        ("doc_lens", np.array([2, 1, 1, 1, 0, 1, 0, 0], np.uint8)),
+        ("doc_lens", np.array([90, -87, 1, 1, 0, 1, 0, 0, 1], np.int64)),
+        ("doc_lens", np.array([2.0, 1.0, 1.0, 1, 0, 1, 0, 0, 1], np.float16)),
+        ("bitmap_keys", np.array([1], np.int32)),
+        ("bitmap_counts", np.array([1], np.uint8)),
+        ("bitmaps", np.zeros(16, np.uint32)),
+        ("rows", None),
         ("seqs", np.array([1, 1, 2], np.uint64)),
         ("seqs", np.array([3, 2, 1], np.uint64)),
         ("seqs", np.array([1, 2, 3], np.int64)),
@@ -175,8 +241,54 @@ def test_lists_that_point_outside_are_refused(tmp_path, name, value):
         Segment.open(tampered(tmp_path, arrays={name: value}))
 
 
+FREQUENT = [{1: 1, 2 + i % 2: 1} for i in range(2_100)]
+
+
 @pytest.mark.parametrize(
-    "meta", [{"format": "sidr-segment-2"}, {"dim": "x"}, {"dim": "2"}, {"levels": ""}, {"levels": "1,2,4,8"}]
+    ("name", "change"),
+    [
+        ("bitmaps", lambda a: a | (np.uint32(1) << 31)),  # rows behind the last one
+        ("bitmaps", lambda a: a[:-1]),
+        ("bitmaps", lambda a: a.astype(np.int32)),
+        ("bitmap_keys", lambda a: a[::-1].copy()),
+        ("bitmap_keys", lambda a: np.array([1, 2, DIM], np.int32)),
+        ("bitmap_keys", lambda a: a.astype(np.uint32)),
+        ("bitmap_counts", lambda a: a * 2),
+        ("bitmap_counts", lambda a: a.astype(np.float32)),
+        ("bitmap_counts", lambda a: np.array([2_101, 1_049, 1_050], np.uint16)),
+        ("list_keys", lambda a: np.array([1], np.int32)),
+        ("bitmap_counts", None),
+        ("bitmaps", None),
+    ],
+)
+def test_bitmaps_that_point_outside_are_refused(tmp_path, name, change):
+    path = tampered(tmp_path, FREQUENT, (1,))
+    assert len(Segment.open(path).postings.bitmap_keys) == 3
+    value = None if change is None else change(read_arrays(path)[0][name].copy())
+    with pytest.raises(IndexFormatError, match=r"[\\/]s:"):
+        Segment.open(tampered(tmp_path, FREQUENT, (1,), arrays={name: value}))
+
+
+def test_numbers_that_are_not_aligned_are_copied(tmp_path, monkeypatch):
+    """numba's compiled code would refuse them."""
+    segment_of(FREQUENT).save(tmp_path / "s")
+    arrays, meta = read_arrays(tmp_path / "s")
+
+    def shifted(array):
+        return np.frombuffer(b"x" + array.tobytes(), np.uint8)[1:].view(array.dtype)
+
+    monkeypatch.setattr(
+        segment_module, "read_arrays", lambda *_, **__: ({n: shifted(a) for n, a in arrays.items()}, meta)
+    )
+    opened = Segment.open(tmp_path / "s")
+    check_equal(opened, segment_of(FREQUENT))
+    assert opened.postings.rows.flags.aligned
+    assert opened.postings.bitmaps.flags.aligned
+    assert opened.doc_dims.flags.aligned
+
+
+@pytest.mark.parametrize(
+    "meta", [{"format": "sidr-segment-1"}, {"dim": "x"}, {"dim": "2"}, {"levels": ""}, {"levels": "1,2,4,8"}]
 )
 def test_a_segment_of_another_kind_is_refused(tmp_path, meta):
     with pytest.raises(IndexFormatError, match=r"[\\/]s:"):

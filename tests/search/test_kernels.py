@@ -18,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
-from sidr_rag.search import NumpyKernel, kernel_for, warm_up
-from sidr_rag.search import cpu as cpu_module
-from sidr_rag.search.cpu import NumbaKernel, compile_cache_dir
+from sidr_rag.search import NumpyKernel, compiling, kernel_for, warm_up
+from sidr_rag.search.compiling import compile_cache_dir
+from sidr_rag.search.cpu import NumbaKernel
 from sidr_rag.search.kernels import COMPILED_FROM_ROWS, KernelLoader
 
 REPO = Path(__file__).resolve().parents[2]
@@ -48,12 +48,12 @@ def make_postings(rng, n_rows, lengths, dtype):
     return rows, starts, ends
 
 
-def plain_scores(rows, starts, ends, weights, n_rows, values=None):
-    """What `accumulate` means, in pure Python."""
+def plain_scores(rows, starts, ends, weights, n_rows, values):
+    """What `accumulate_weighted` means, in pure Python."""
     scores = [0.0] * n_rows
     for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
         for j in range(start, end):
-            scores[int(rows[j])] += weight if values is None else weight * float(values[j])
+            scores[int(rows[j])] += weight * float(values[j])
     return scores
 
 
@@ -77,16 +77,7 @@ def assert_same_hits(one, other):
         assert_same_bits(a, b)
 
 
-# accumulate
-
-
-@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_accumulate_by_hand(kernel, dtype):
-    rows = np.array([0, 2, 4, 1, 2, 3], dtype)
-    starts, ends = np.array([0, 3, 3, 4], np.int64), np.array([3, 3, 4, 6], np.int64)
-    scores = np.array([10.0, 0, 0, 0, 0])
-    kernel.accumulate(rows, starts, ends, np.array([1.0, 100.0, 0.5, 0.25]), scores)
-    assert scores.tolist() == [11.0, 0.5, 1.25, 0.25, 1.0]
+# accumulate_weighted
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
@@ -113,49 +104,41 @@ def test_kernels_agree_bit_for_bit(compiled, n_rows, dtype, scale):
     values = (rng.random(len(rows)) * rng.choice([1e-6, 1.0, 1e6], len(rows))).astype(np.float32)
     factors = rng.random(n_rows) + 0.5
     allowed = rng.random(n_rows) < 0.5
-    for weighted in (False, True):
-        ours, reference = np.zeros(n_rows), np.zeros(n_rows)
-        for each, scores in ((compiled, ours), (REFERENCE, reference)):
-            if weighted:
-                each.accumulate_weighted(rows, values, starts, ends, weights, scores)
-            else:
-                each.accumulate(rows, starts, ends, weights, scores)
-        assert_same_bits(ours, reference)
-        assert reference.any()
-        for k in (0, 1, 10, n_rows, n_rows + 5):
-            for f in (None, factors):
-                for a in (None, allowed):
-                    assert_same_hits(compiled.select(ours, f, a, k), REFERENCE.select(reference, f, a, k))
+    ours, reference = np.zeros(n_rows), np.zeros(n_rows)
+    for each, scores in ((compiled, ours), (REFERENCE, reference)):
+        each.accumulate_weighted(rows, values, starts, ends, weights, scores)
+    assert_same_bits(ours, reference)
+    assert reference.any()
+    for k in (0, 1, 10, n_rows, n_rows + 5):
+        for f in (None, factors):
+            for a in (None, allowed):
+                assert_same_hits(compiled.select(ours, f, a, k), REFERENCE.select(reference, f, a, k))
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     n_rows=st.integers(1, 8),
     picks=st.lists(st.tuples(st.sets(st.integers(0, 7)), st.floats(1e-9, 1e9)), max_size=5),
-    weighted=st.booleans(),
     dtype=st.sampled_from([np.uint16, np.uint32]),
 )
-def test_accumulate_against_pure_python(compiled, n_rows, picks, weighted, dtype):
+def test_accumulate_against_pure_python(compiled, n_rows, picks, dtype):
     lists = [sorted(row for row in rows if row < n_rows) for rows, _ in picks]
     weights = np.array([weight for _, weight in picks], np.float64)
     rows = np.array([row for each in lists for row in each], dtype)
     ends = np.cumsum([len(each) for each in lists], dtype=np.int64)
     starts = ends - np.array([len(each) for each in lists], np.int64)
     values = np.linspace(0.1, 3.0, len(rows)).astype(np.float32)
-    expected = plain_scores(rows, starts, ends, weights, n_rows, values if weighted else None)
+    expected = plain_scores(rows, starts, ends, weights, n_rows, values)
     for each in (REFERENCE, compiled):
         scores = np.zeros(n_rows)
-        if weighted:
-            each.accumulate_weighted(rows, values, starts, ends, weights, scores)
-        else:
-            each.accumulate(rows, starts, ends, weights, scores)
+        each.accumulate_weighted(rows, values, starts, ends, weights, scores)
         assert scores.tolist() == expected
 
 
 def test_the_order_of_the_sum_is_the_order_of_the_lists(kernel):
     rows, starts, ends = np.zeros(3, np.uint16), np.arange(3), np.arange(1, 4)
     scores = np.zeros(1)
-    kernel.accumulate(rows, starts, ends, np.array([1e16, 1.0, 1.0]), scores)
+    kernel.accumulate_weighted(rows, np.ones(3, np.float32), starts, ends, np.array([1e16, 1.0, 1.0]), scores)
     assert scores[0] == (1e16 + 1.0) + 1.0
     assert scores[0] != 1e16 + (1.0 + 1.0)
 
@@ -172,7 +155,8 @@ def test_products_are_rounded_before_they_are_added(kernel):
 def test_slices_may_lie_in_any_order_and_leave_gaps(kernel):
     rows = np.array([9, 1, 2, 9, 0], np.uint32)
     scores = np.zeros(3)
-    kernel.accumulate(rows, np.array([4, 1], np.int64), np.array([5, 3], np.int64), np.array([1.0, 2.0]), scores)
+    bounds = np.array([4, 1], np.int64), np.array([5, 3], np.int64)
+    kernel.accumulate_weighted(rows, np.ones(5, np.float32), *bounds, np.array([1.0, 2.0]), scores)
     assert scores.tolist() == [1.0, 2.0, 2.0]
 
 
@@ -190,14 +174,11 @@ def test_read_only_memory_mapped_arrays(kernel, tmp_path):
             assert not mapped[name].flags.writeable
         lists = mapped["starts"], mapped["ends"], mapped["weights"]
         scores = np.zeros(50)
-        kernel.accumulate(mapped["rows"], *lists, scores)
-        assert scores.tolist() == plain_scores(rows, starts, ends, files["weights"], 50)
+        kernel.accumulate_weighted(mapped["rows"], mapped["values"], *lists, scores)
+        assert scores.tolist() == plain_scores(rows, starts, ends, files["weights"], 50, values)
         scores.flags.writeable = False
         hits = kernel.select(scores, mapped["factors"], mapped["allowed"], 10)
         assert hits[0].tolist() == plain_selection(scores, files["factors"], files["allowed"], 10)[0]
-        scores = np.zeros(50)
-        kernel.accumulate_weighted(mapped["rows"], mapped["values"], *lists, scores)
-        assert scores.tolist() == plain_scores(rows, starts, ends, files["weights"], 50, values)
 
 
 def test_strided_and_unaligned_arrays(kernel):
@@ -205,7 +186,8 @@ def test_strided_and_unaligned_arrays(kernel):
     unaligned = np.frombuffer(b"x" + np.array([2.0], np.float64).tobytes(), np.float64, offset=1)
     assert not unaligned.flags.aligned
     scores = np.zeros(4)
-    kernel.accumulate(rows, np.zeros(1, np.int64), np.full(1, 3), unaligned, scores)
+    values = np.ones(6, np.float32)[::2]
+    kernel.accumulate_weighted(rows, values, np.zeros(1, np.int64), np.full(1, 3), unaligned, scores)
     assert scores.tolist() == [2.0, 0.0, 2.0, 2.0]
     assert kernel.select(scores[::-1], None, None, 2)[0].tolist() == [0, 1]
 
@@ -213,20 +195,21 @@ def test_strided_and_unaligned_arrays(kernel):
 def test_no_lists_change_nothing(kernel):
     scores = np.ones(3)
     none = np.zeros(0, np.int64)
-    kernel.accumulate(np.zeros(0, np.uint16), none, none, np.zeros(0), scores)
+    kernel.accumulate_weighted(np.zeros(0, np.uint16), np.zeros(0, np.float32), none, none, np.zeros(0), scores)
     assert scores.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_mismatched_arrays_are_named(kernel):
     rows, at, weights = np.zeros(2, np.uint16), np.zeros(1, np.int64), np.ones(1)
+    values = np.ones(2, np.float32)
     with pytest.raises(InvalidTypeError, match="rows must be uint16 or uint32, got int64"):
-        kernel.accumulate(rows.astype(np.int64), at, at, weights, np.zeros(1))
+        kernel.accumulate_weighted(rows.astype(np.int64), values, at, at, weights, np.zeros(1))
     with pytest.raises(InvalidTypeError, match="weights must be float64, got float32"):
-        kernel.accumulate(rows, at, at, weights.astype(np.float32), np.zeros(1))
+        kernel.accumulate_weighted(rows, values, at, at, weights.astype(np.float32), np.zeros(1))
     with pytest.raises(InvalidTypeError, match="scores must be float64, got float32"):
-        kernel.accumulate(rows, at, at, weights, np.zeros(1, np.float32))
+        kernel.accumulate_weighted(rows, values, at, at, weights, np.zeros(1, np.float32))
     with pytest.raises(InvalidInputError, match="equally long, got 1, 1 and 2"):
-        kernel.accumulate(rows, at, at, np.ones(2), np.zeros(1))
+        kernel.accumulate_weighted(rows, values, at, at, np.ones(2), np.zeros(1))
     with pytest.raises(InvalidInputError, match="values must be as long as rows, got 1 and 2"):
         kernel.accumulate_weighted(rows, np.ones(1, np.float32), at, at, weights, np.zeros(1))
     with pytest.raises(InvalidInputError, match="factors must be as long as scores, got 2 and 3"):
@@ -342,7 +325,7 @@ def test_concurrent_calls_give_the_same_bits(compiled):
 
     def search(_):
         scores = np.zeros(20_000)
-        compiled.accumulate(rows, starts, ends, weights, scores)
+        compiled.accumulate_weighted(rows, np.ones(len(rows), np.float32), starts, ends, weights, scores)
         return b"".join(part.tobytes() for part in compiled.select(scores, None, None, 50))
 
     with ThreadPoolExecutor(4) as pool:
@@ -410,12 +393,12 @@ def test_compiled_code_is_cached_in_the_users_folder_and_numba_left_as_it_was(tm
     from sidr_rag.search.cpu import NumbaKernel
     kernel = NumbaKernel()
     assert numba.config.CACHE_DIR == ""
-    print(sum(map(sum, (d.stats.cache_hits.values() for d in (kernel._accumulate, kernel._select)))))
+    print(sum(map(sum, (d.stats.cache_hits.values() for d in vars(kernel._code).values()))))
     """
     before = set((REPO / "sidr_rag" / "search").rglob("*.nb?"))
     first, second = (run_python(code, {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}) for _ in range(2))
     assert (first.stdout.strip(), first.stderr) == ("0", "")
-    assert (second.stdout.strip(), second.stderr) == ("3", "")
+    assert (second.stdout.strip(), second.stderr) == ("11", "")
     if sys.platform == "linux":
         assert list((tmp_path / "sidr_rag" / "numba").rglob("*.nbc"))
     assert set((REPO / "sidr_rag" / "search").rglob("*.nb?")) == before
@@ -642,6 +625,6 @@ def test_a_user_given_numba_cache_folder_is_respected(tmp_path):
 
 def test_no_cache_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(cpu_module, "compile_cache_dir", lambda: pytest.fail("asked for a cache folder"))
+    monkeypatch.setattr(compiling, "compile_cache_dir", lambda: pytest.fail("asked for a cache folder"))
     assert NumbaKernel(cache=False).name == "numba"
     assert list(tmp_path.iterdir()) == []

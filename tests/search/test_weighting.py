@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
-from sidr_rag.search.weighting import BINARY, Weighting, idf, weigh_queries
+from sidr_rag.search.weighting import BINARY, Weighting, idf, weigh_queries, without_light_weights
 from sidr_rag.types import SparseVectors
 
 FULL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.15)
@@ -107,3 +107,52 @@ def test_empty_queries_and_empty_corpora_give_empty_rows_or_finite_weights():
     assert weighed(FULL, {}, {}) == {}
     got = weighed(FULL, {1: 1.0}, {1: 1.0}, df=np.zeros(10, np.int64), n=0)
     assert np.isfinite(list(got.values())).all()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 9), st.floats(0.125, 4, width=16), max_size=6),
+            st.sets(st.integers(0, 9), max_size=4),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([FULL, BINARY, Weighting(theta_blend=0.15), Weighting(idf_exponent=0.5)]),
+)
+def test_queries_together_have_the_bits_of_queries_alone(queries, weighting):
+    df = np.arange(10) * 3 + 1
+    theta, own = rows(*(t for t, _ in queries)), rows(*(dict.fromkeys(o, 1.0) for _, o in queries))
+    together = weigh_queries(theta, own, weighting, df, 40)
+    together.validate()
+    assert len(together) == len(queries)
+    for (dims, weights), (t, o) in zip(together, queries, strict=True):
+        share = weighting.theta_blend
+        expected = {d: w if share is None else share * w for d, w in t.items()}
+        if share is not None:
+            for d in o:
+                expected[d] = expected.get(d, 0.0) + 1.0
+        wanted = {
+            d: np.float32(w * idf(df[[d]], 40)[0] ** weighting.idf_exponent if weighting.idf_exponent else w)
+            for d, w in expected.items()
+        }
+        assert dict(zip(dims.tolist(), weights, strict=True)) == wanted
+        alone = weigh_queries(rows(t), rows(dict.fromkeys(o, 1.0)), weighting, df, 40)
+        assert alone.weights.tobytes() == weights.tobytes()
+
+
+def test_unequal_numbers_of_queries_are_refused():
+    with pytest.raises(InvalidInputError, match="got 0 and 1"):
+        weigh_queries(rows({1: 1.0}), rows(), FULL, np.ones(10, np.int64), 5)
+
+
+def test_a_weight_floor_drops_the_light_dimensions_of_each_row():
+    given_rows = rows({1: 1.0, 2: 0.5, 3: 0.49}, {}, {4: 100.0, 5: 49.0, 6: 51.0})
+    got = without_light_weights(given_rows, 0.5)
+    got.validate()
+    assert [dims.tolist() for dims, _ in got] == [[1, 2], [], [4, 6]]
+    assert got.weights.tolist() == [1.0, 0.5, 100.0, 51.0]
+    everything = without_light_weights(given_rows, 0.0)
+    assert (everything.dims.tolist(), everything.indptr.tolist()) == (given_rows.dims.tolist(), [0, 3, 3, 6])
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(InvalidInputError, match="weight_floor"):
+            without_light_weights(given_rows, wrong)

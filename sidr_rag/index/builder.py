@@ -97,7 +97,7 @@ def build_postings(
     inverter = _Inverter(doc_indptr, doc_dims, n_rows, codes, dim)
     for block in range(n_blocks):
         first, last = block * BLOCK_ROWS, min(n_rows, (block + 1) * BLOCK_ROWS)
-        lens = inverter.list_lens(first, last, len(list_keys))
+        lens = counts[list_keys] if n_blocks == 1 else inverter.list_lens(first, last, len(list_keys))
         np.cumsum(lens, out=starts[block, 1:])
         block_starts[block + 1] = block_starts[block] + lens.sum()
         inverter.fill_lists(first, last, starts[block, :-1], rows[block_starts[block] : block_starts[block + 1]])
@@ -165,21 +165,29 @@ class _Inverter:
 
     def fill_lists(self, first: int, last: int, starts: NDArray[np.uint32], out: NDArray[np.uint16]) -> None:
         """Write the posting lists of one block."""
-        next_slot = starts.astype(np.int64)
         if self._kernel is not None:
-            self._kernel.fill_lists(*self._forward, first, last, next_slot, out)
+            self._kernel.fill_lists(*self._forward, first, last, starts.astype(np.int64), out)
             return
-        for level, a, b in self._ranges(first, last):
-            codes = self._codes_of(level, a, b)
-            kept = np.flatnonzero(codes >= 0)
-            codes = codes[kept]
-            order = _stable_order(codes, len(starts))
-            codes = codes[order]
-            here = np.bincount(codes, minlength=len(starts))
-            slots = (next_slot - (np.cumsum(here) - here))[codes]
-            slots += np.arange(len(codes))
-            out[slots] = (self._rows(level, a, b) - first).astype(np.uint16)[kept[order]]
-            next_slot += here
+        # The lists of a level are neighbours: one sort of (list, row) pairs puts every posting in its place.
+        begin = 0
+        for level in range(self._n_levels):
+            parts = [self._pairs(level, a, b, first) for own, a, b in self._ranges(first, last) if own == level]
+            pairs = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+            pairs.sort()
+            out[begin : begin + len(pairs)] = pairs.astype(np.uint16)
+            begin += len(pairs)
+
+    def _pairs(self, level: int, a: int, b: int, block: int) -> NDArray[Any]:
+        """List (of this level) and row (of this block) of each posting as one number."""
+        own = self._codes[level * self._dim : (level + 1) * self._dim]
+        codes = self._codes_of(level, a, b)
+        kept = codes >= 0
+        pairs: NDArray[Any] = (codes[kept] - own[own >= 0].min(initial=len(self._codes))).astype(
+            np.uint32 if self._dim <= 1 << 16 else np.uint64
+        )
+        pairs <<= pairs.dtype.type(16)
+        pairs |= self._rows_in_block(level, a, b, block)[kept]
+        return pairs
 
     def fill_bitmaps(self, first: int, last: int, out: NDArray[np.uint32]) -> None:
         """Write whole chunks, u32[n_chunks, n_bitmaps, CHUNK_WORDS]."""
@@ -187,12 +195,16 @@ class _Inverter:
             self._kernel.fill_bitmaps(*self._forward, first, last, out)
             return
         n_chunks, n_bitmaps = out.shape[:2]
-        flags = np.zeros((n_bitmaps, n_chunks * CHUNK_ROWS), np.uint8)
+        width = n_chunks * CHUNK_ROWS
+        flags = np.zeros(n_bitmaps * width, np.uint8)
         for level, a, b in self._ranges(first, last):
             codes = self._codes_of(level, a, b)
             kept = codes < ABSENT
-            flags[-2 - codes[kept], self._rows(level, a, b)[kept] - first] = 1
-        words = np.packbits(flags, axis=1, bitorder="little").view(np.uint32)
+            places = (-2 - codes[kept]).astype(np.int64)
+            places *= width
+            places += self._rows_in_block(level, a, b, first)[kept]
+            flags[places] = 1
+        words = np.packbits(flags.reshape(n_bitmaps, width), axis=1, bitorder="little").view(np.uint32)
         out[:] = words.reshape(n_bitmaps, n_chunks, CHUNK_WORDS).transpose(1, 0, 2)
 
     def _ranges(self, first: int, last: int) -> Iterable[tuple[int, int, int]]:
@@ -208,9 +220,11 @@ class _Inverter:
         codes: NDArray[np.int32] = self._codes[level * self._dim : (level + 1) * self._dim][dims]
         return codes
 
-    def _rows(self, level: int, a: int, b: int) -> NDArray[np.int32]:
+    def _rows_in_block(self, level: int, a: int, b: int, block: int) -> NDArray[np.uint16]:
+        """The row of each entry, counted from a block's first one."""
         base = level * self._n_rows
-        return np.repeat(np.arange(a, b, dtype=np.int32), np.diff(self._indptr[base + a : base + b + 1]))
+        rows = np.arange(a - block, b - block, dtype=np.uint16)
+        return np.repeat(rows, np.diff(self._indptr[base + a : base + b + 1]))
 
 
 def invert(

@@ -87,9 +87,9 @@ class Store:
             settings = StoreSettings.from_json(database.state().settings.get("settings", ""), folder.database)
             if settings.fingerprint != tokenizer.fingerprint:
                 raise IndexFormatError(
-                    f"{folder.database}: made with tokenizer {settings.fingerprint} (normalization {settings.normalization!r}), "
-                    f"opened with {tokenizer.fingerprint} ({tokenizer.normalization!r}); "
-                    "open it with the model it was made for"
+                    f"{folder.database}: made with tokenizer {settings.fingerprint} "
+                    f"(normalization {settings.normalization!r}), opened with {tokenizer.fingerprint} "
+                    f"({tokenizer.normalization!r}); open it with the model it was made for"
                 )
             if settings.dim != tokenizer.vocabulary.dim:
                 raise IndexFormatError(

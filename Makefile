@@ -8,10 +8,10 @@ PACKAGES := -e '.[torch,files,cli,eval,train]' -e integrations/langchain -e inte
 MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
 	constraints.txt requirements-dev.txt
 
-.PHONY: help setup demo test lint format types docs bench wheels ci clean distclean
+.PHONY: help setup demo notebooks test lint format types docs bench wheels ci clean distclean
 
 help:
-	@echo "make demo | test | lint | format | types | docs | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
+	@echo "make demo | notebooks | test | lint | format | types | docs | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
 
 setup: $(STAMP)
 
@@ -32,6 +32,9 @@ $(STAMP): $(PY) $(MANIFESTS)
 
 demo: $(STAMP)
 	$(PY) demo/run.py
+
+notebooks: $(STAMP)
+	$(PY) -m pytest -q --nbmake --nbmake-timeout=300 notebooks
 
 test: $(STAMP)
 	.venv/bin/python -m pytest

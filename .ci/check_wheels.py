@@ -11,6 +11,7 @@ from pathlib import Path
 from langchain_sidr import SiDRRetriever
 from llama_index.core.schema import TextNode
 from llama_index.retrievers.sidr import SiDRRetriever as LlamaIndexRetriever
+from llama_index.retrievers.sidr import SiDRVectorStore
 
 import sidr_rag
 from sidr_rag import SiDR
@@ -33,6 +34,10 @@ for options in ({}, {"rerank": 3}, {"search": "full"}):
 nodes = [TextNode(text=text) for text in TEXTS]
 if LlamaIndexRetriever.from_defaults(nodes, similarity_top_k=1).retrieve(QUESTION)[0].get_content() != TEXTS[1]:
     sys.exit("LlamaIndex: the wrong answer")
+store = SiDRVectorStore()
+store.add(nodes)
+if store.as_index().as_retriever(similarity_top_k=1).retrieve(QUESTION)[0].get_content() != TEXTS[1]:
+    sys.exit("LlamaIndex: the wrong answer from an index")
 
 with tempfile.TemporaryDirectory() as folder:
     SiDR.from_texts(TEXTS, ids=["heart", "copper", "falcons"], path=Path(folder) / "store").close()

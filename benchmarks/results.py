@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 MARKDOWN = Path(__file__).resolve().parent / "RESULTS.md"
 ORDER = (
     *("indexing", "index_peers", "kernels", "one_query", "batch", "search_speed", "passage_bytes", "adding"),
-    *("first_answer", "growth", "startup", "store", "quality"),
+    *("first_answer", "growth", "startup", "store", "quality", "late", "backends", "device_search"),
 )
 
 Cell = str | int | float | None

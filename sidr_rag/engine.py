@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sidr_rag.collection import Collection
 from sidr_rag.encoder import Encoder
 from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
-from sidr_rag.explain import Explanation, explain_beta
 from sidr_rag.index.folder import FORMAT, Folder
 from sidr_rag.index.snapshot import write_snapshot
 from sidr_rag.index.store import Store
-from sidr_rag.inputs import as_count, query_list
 from sidr_rag.options import WeightingChoice, new_settings, resolve_weighting, split_options, stored_weighting
-from sidr_rag.pipeline import Pipeline, Request
-from sidr_rag.protocols import Reranker
+from sidr_rag.pipeline import Pipeline
 from sidr_rag.rerank.cache import EmbeddingCache, content_key
+from sidr_rag.rerank.codecs import weight_codec
 from sidr_rag.rerank.late import PassageEmbedder
-from sidr_rag.search.filters import parse_filter
-from sidr_rag.search.searcher import KernelChoice, SearchPool, check_weights
+from sidr_rag.search.searcher import KernelChoice, SearchPool
 from sidr_rag.search.weighting import Weighting
-from sidr_rag.types import Hits, Passage, SearchResult, SparseVectors
+from sidr_rag.searching import Searching
+from sidr_rag.types import Passage
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from sidr_rag.pipeline import SearchArguments
+    from sidr_rag.files.walk import PathLike
     from sidr_rag.text import BagTokenizer
+    from sidr_rag.uploads import UploadReport
 
 
-class SiDR(Collection):
+class SiDR(Searching):
     """A searchable collection of passages; see `from_texts` and `open`.
 
     Safe to use from many threads. Without a folder everything is in memory; with one, `add` and `delete` are durable
@@ -49,6 +43,7 @@ class SiDR(Collection):
         num_threads: int | None = None,
         kernel: KernelChoice = "auto",
         cache_bytes: int = 1 << 30,
+        embedding_precision: str = "float16",
     ) -> None:
         """Tie existing parts together; most callers want `from_texts` or `open`."""
         lacking = [n for n in weighting.levels if n not in store.settings.thresholds]
@@ -58,12 +53,18 @@ class SiDR(Collection):
                 f"{list(store.settings.thresholds)}; make a new store with weighting='default'"
             )
         beside = None if store.folder is None or store.read_only else store.folder.embeddings
-        embedder = PassageEmbedder(encoder, EmbeddingCache(beside, encoder.fingerprint, cache_bytes))
+        cache = EmbeddingCache(beside, encoder.fingerprint, cache_bytes, weight_codec(embedding_precision))
+        embedder = PassageEmbedder(encoder, cache)
         super().__init__(store)
         self._encoder = encoder
         self._pool = SearchPool(num_threads)
         self._pipeline = Pipeline(store, encoder, embedder, weighting, self._pool, kernel)
-        self._arguments = {"num_threads": num_threads, "kernel": kernel, "cache_bytes": cache_bytes}
+        self._arguments: dict[str, Any] = {
+            "num_threads": num_threads,
+            "kernel": kernel,
+            "cache_bytes": cache_bytes,
+            "embedding_precision": embedding_precision,
+        }
 
     @classmethod
     def from_texts(
@@ -95,7 +96,9 @@ class SiDR(Collection):
             weighting: "default" (the model's own), "binary" (the paper's), or a `Weighting`.
             num_workers: how many other processes count tokens, for large collections; see `add`.
             options: of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`; of the search: `num_threads`,
-                `kernel`, `cache_bytes`.
+                `kernel`; of embeddings: `cache_bytes` (about so much is kept beside the store) and
+                `embedding_precision` ("float16", within 0.05 % of each weight, or "uint8", within 0.2 % of a passage's
+                greatest weight and a quarter smaller).
 
         Raises:
             InvalidInputError, InvalidTypeError: for bad arguments; nothing is then stored.
@@ -157,7 +160,7 @@ class SiDR(Collection):
     @classmethod
     def open(
         cls,
-        path: str | Path,
+        path: str | Path | Any,
         *,
         create: bool = False,
         read_only: bool = False,
@@ -166,10 +169,11 @@ class SiDR(Collection):
         weighting: WeightingChoice | None = None,
         **options: Any,
     ) -> SiDR:
-        """Open the store in a folder.
+        """Open the store in a folder, or a collection on another engine.
 
         Args:
-            path: the folder.
+            path: the folder; or a URL as "qdrant://host:6333/collection" or "milvus://host:19530/collection", an
+                engine's client, or a list of folders that are searched as one: see `sidr_rag.backends.opening`.
             create: make an empty store if there is none.
             read_only: never write to the folder; searches still see what other processes commit.
             model: the model that the store was made for; a store never names one to load.
@@ -180,6 +184,12 @@ class SiDR(Collection):
         Raises:
             IndexFormatError: if the folder is no store, is damaged, or was made with another tokenizer or format.
         """
+        if not isinstance(path, Path) and (not isinstance(path, str) or "://" in path):
+            from sidr_rag.backends.opening import is_backend, open_backend
+
+            if is_backend(path):
+                choices: dict[str, Any] = {"create": create, "read_only": read_only, "model": model, "device": device}
+                return open_backend(path, weighting=weighting, **choices, **options)
         encoder, rest = split_options(model, device, options)
         folder = Path(path)
         if create and not read_only and not Folder(folder).is_store():
@@ -196,116 +206,17 @@ class SiDR(Collection):
             self._store.purge()
             self._pipeline.embedder.cache.keep_only({content_key(r.content) for r in self._store.scan()})
 
-    # Searching
+    def add_files(self, paths: PathLike | Iterable[PathLike], **options: Any) -> UploadReport:
+        """Files and folders, each replacing what it gave before, in one commit; see `sidr_rag.uploads.add_files`."""
+        from sidr_rag.uploads import add_files
 
-    @overload
-    def search(  # type: ignore[overload-overlap]
-        self, query: str, **arguments: Unpack[SearchArguments]
-    ) -> list[SearchResult]: ...
+        return add_files(self, paths, **options)
 
-    @overload
-    def search(self, query: Sequence[str], **arguments: Unpack[SearchArguments]) -> list[list[SearchResult]]: ...
+    def sync_folder(self, folder: PathLike | Iterable[PathLike], **options: Any) -> UploadReport:
+        """`add_files`, and what came from files that are gone is removed; see `sidr_rag.uploads.sync_folder`."""
+        from sidr_rag.uploads import sync_folder
 
-    def search(
-        self,
-        query: str | Sequence[str],
-        *,
-        k: int = 10,
-        search: str = "beta",
-        rerank: int = 0,
-        filter: Mapping[str, Any] | None = None,
-        min_score: float | None = None,
-        first_stage: str = "sidr",
-        reranker: str | Reranker | None = None,
-        query_repr: str = "theta",
-        max_active_dims: int | None = None,
-    ) -> list[SearchResult] | list[list[SearchResult]]:
-        """The k best passages that share a token with the query vector: score descending, then oldest first.
-
-        Args:
-            query: one query, or a list of them (the result is then a list for each).
-            k: how many; more than there are gives all matches, 0 none.
-            search: "beta" (the bag-of-tokens index), "full" (V_theta of every passage, embedding what is missing), or
-                "alpha" (the query's bag against V_theta of every passage).
-            rerank: m; the best m candidates are ordered by the second stage, then the rest follow.
-            filter: on metadata, applied before the cut to k; see `sidr_rag.search.filters`.
-            min_score: leave out passages whose first-stage score is lower.
-            first_stage: "sidr", or "lexical" (the query's own words, no encoder).
-            reranker: None (the model's own way), "theta" (V_theta of the candidates, as in the paper), "blend" (with
-                the first stage's score), or an object with a `rerank` method.
-            query_repr: "theta", "lex", "bin" or "bot".
-            max_active_dims: cut V_theta(q) to this many dimensions.
-
-        Raises:
-            InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
-        """
-        request = Request.of(
-            k=k,
-            search=search,
-            rerank=rerank,
-            filter=filter,
-            min_score=min_score,
-            first_stage=first_stage,
-            reranker=reranker,
-            query_repr=query_repr,
-            max_active_dims=max_active_dims,
-        )
-        queries = [query] if isinstance(query, str) else query_list(query)
-        results = self._pipeline.run(queries, request) if queries else []
-        return results[0] if isinstance(query, str) else results
-
-    def search_vectors(self, vectors: SparseVectors, k: int = 10, filter: Mapping[str, Any] | None = None) -> Hits:
-        """The raw beta search of the paper: <vector, bag of tokens> of one level, for researchers and benchmarks.
-
-        Args:
-            vectors: query weights, finite and non-negative, in this store's dimensions.
-            k: how many.
-            filter: on metadata.
-        """
-        k = as_count("k", k)
-        check_weights(vectors, self._store.settings.dim)
-        found, rows = self._pipeline.run_vectors(vectors, k, parse_filter(filter))
-        scores = np.full((len(found), max((len(v) for _, v in found), default=0)), -np.inf, dtype=np.float32)
-        for i, (_, values) in enumerate(found):
-            scores[i, : len(values)] = values
-        return Hits([[rows[int(s)].id for s in seqs] for seqs, _ in found], scores)
-
-    def explain(self, query: str, passage_id: str) -> Explanation:
-        """The part of each token in a passage's beta score.
-
-        Raises:
-            InvalidInputError: if there is no such passage.
-        """
-        own = self._encoder.encode_queries([query], representation="bot")
-        theta = self._encoder.encode_queries([query])
-        with self._store.frozen():
-            index = self._store.current()
-            seq = self._store.lookup([passage_id]).get(passage_id)
-        for view in index.views if seq is not None else ():
-            rows = view.live_rows(np.array([seq], dtype=np.uint64))
-            if len(rows):
-                weighed = self._pipeline.weighed(theta, own, index)
-                vocabulary = self._encoder.tokenizer.vocabulary
-                return explain_beta(
-                    passage_id, view, int(rows[0]), weighed, own, self._pipeline.weighting, index, vocabulary
-                )
-        raise InvalidInputError(f"passage_id={passage_id!r}: no such passage")
-
-    def encode_queries(self, texts: Sequence[str], **arguments: Any) -> SparseVectors:
-        """V_theta of queries; see `Encoder.encode_queries`."""
-        return self._encoder.encode_queries(texts, **arguments)
-
-    def encode_passages(self, texts: Sequence[str], **arguments: Any) -> SparseVectors:
-        """V_theta of passages; see `Encoder.encode_passages`."""
-        return self._encoder.encode_passages(texts, **arguments)
-
-    def bags(self, texts: Sequence[str]) -> SparseVectors:
-        """V_BoT of texts: weight 1 for each distinct token."""
-        return self._encoder.encode_passages(texts, representation="bot")
-
-    def embed(self) -> int:
-        """Embed what is not embedded yet, so that full search answers at once; returns how many passages there are."""
-        return self._pipeline.embed_all()
+        return sync_folder(self, folder, **options)
 
     @property
     def encoder(self) -> Encoder:
@@ -321,6 +232,8 @@ class SiDR(Collection):
             "segments": len(index.views),
             "levels": list(self._store.settings.thresholds),
             "index_bytes": sum(view.segment.nbytes for view in index.views),
+            "embedding_bytes": self._pipeline.full.nbytes,
+            "cache_bytes": self._pipeline.embedder.cache.nbytes,
             "path": None if self.path is None else str(self.path),
             "model": self._encoder.config.name,
             "tokenizer": self._store.settings.fingerprint,
@@ -331,6 +244,8 @@ class SiDR(Collection):
 
     def close(self) -> None:
         """Release folder, threads and caches; with a folder, later calls raise."""
+        if self._embedding is not None:
+            self._embedding.close()
         super().close()
         self._pipeline.embedder.cache.close()
         self._pool.close()

@@ -33,6 +33,10 @@ def list_passages(
     Raises:
         InvalidInputError, InvalidTypeError: if the filter or the limit cannot be used.
     """
+    own = getattr(sidr, "list_passages", None)  # of a collection that is not in a folder
+    if own is not None:
+        passages: list[Passage] = own(filter=filter, limit=limit, without=without)
+        return passages
     condition = parse_filter(filter)
     wanted = None if limit is None else as_count("limit", limit)
     found: list[Passage] = []

@@ -9,12 +9,13 @@ from sidr_rag.encoder import Encoder, load_encoder
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.index.folder import StoreSettings
 from sidr_rag.inputs import as_count
+from sidr_rag.rerank.codecs import weight_codec
 from sidr_rag.search.weighting import BINARY, Weighting
 
 WeightingChoice = Literal["default", "binary"] | Weighting
 _LEVELS = (1, 2, 4)
 _ENCODER_OPTIONS = ("backend", "dtype", "max_length", "normalization", "sparsify")
-_SEARCH_OPTIONS = ("cache_bytes", "kernel", "num_threads")
+_SEARCH_OPTIONS = ("cache_bytes", "embedding_precision", "kernel", "num_threads")
 
 
 def split_options(model: str | Path, device: str, options: dict[str, Any]) -> tuple[Encoder, dict[str, Any]]:
@@ -32,6 +33,7 @@ def split_options(model: str | Path, device: str, options: dict[str, Any]) -> tu
         as_count("num_threads", search["num_threads"], least=1)
     if "cache_bytes" in search:
         as_count("cache_bytes", search["cache_bytes"])
+    weight_codec(search.get("embedding_precision", "float16"))
     if search.get("kernel", "auto") not in ("auto", "numpy", "numba"):
         raise InvalidInputError(f"kernel={search['kernel']!r} is not known; choose 'auto', 'numpy' or 'numba'")
     own = {name: value for name, value in options.items() if name in _ENCODER_OPTIONS}

@@ -133,7 +133,7 @@ def test_k_of_none_is_a_type_error(sidr):
     ("arguments", "word"),
     [
         ({"search": "delta"}, "search"),
-        ({"first_stage": "bm25"}, "first_stage"),
+        ({"first_stage": "tfidf"}, "first_stage"),
         ({"query_repr": "dense"}, "query_repr"),
         ({"reranker": "gpt"}, "reranker"),
         ({"reranker": 5}, "reranker"),

@@ -15,6 +15,8 @@ import typer
 from sidr_rag import SiDR, __version__
 from sidr_rag.cli.check import check
 from sidr_rag.cli.eval import eval_
+from sidr_rag.cli.export import export
+from sidr_rag.cli.importing import import_
 from sidr_rag.cli.reading import Reading
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
 from sidr_rag.cli.train import train, tune
@@ -173,6 +175,8 @@ def info(store: Store = _STORE, as_json: AsJson = False, model: Model = "default
 
 app.command()(check)
 app.command("eval")(eval_)
+app.command()(export)
+app.command("import")(import_)
 app.command()(train)
 app.command()(tune)
 

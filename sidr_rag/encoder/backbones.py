@@ -1,8 +1,9 @@
 """Which code runs a model, and its loading at first use.
 
 The rule for `backend="auto"`: with CUDA, torch encodes both sides. On CPU, NumPy encodes queries, so that a process
-answers without waiting for torch to be imported; torch encodes passages where it is installed, else NumPy does.
-Architectures other than BERT are run by transformers.
+answers without waiting for torch to be imported; torch encodes passages where it is installed, else NumPy does. Where
+torch is installed but not imported, NumPy encodes passages as well until it has read so many tokens that the import
+would have paid. Architectures other than BERT are run by transformers.
 """
 
 from __future__ import annotations
@@ -27,16 +28,45 @@ Backend = Literal["auto", "numpy", "torch"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+# Torch's import takes one to three seconds, and it saves about 0.2 ms a token.
+_TORCH_PAYS_FROM = 8_000
 _GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
-class Backbone(Protocol):
-    """Token ids to pooled vocabulary logits; safe to share between threads."""
+class Body(Protocol):
+    """Token ids to one dense vector a text; safe to share between threads."""
 
     batch_tokens: int
 
+    def summaries(
+        self,
+        sequences: Sequence[Sequence[int]],
+        pooling: str,
+        kinds: Sequence[Sequence[int]] | None = None,
+    ) -> NDArray[np.float32]:
+        """f32[len(sequences), hidden]: mean or first of the last hidden states."""
+        ...
+
+
+class Backbone(Protocol):
+    """Token ids to pooled vocabulary logits; safe to share between threads.
+
+    Attributes:
+        batch_tokens: tokens, padding included, that it reads well at once.
+        screens: whether `best_logits` is to be used where few dimensions are wanted.
+    """
+
+    batch_tokens: int
+    screens: bool
+
     def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """f32[len(sequences), dim]; sequences carry their first and last special token."""
+        ...
+
+    def best_logits(
+        self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int
+    ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """For each sequence dims (ascending) and logits: its own ones, and all that can be among the k greatest."""
         ...
 
 
@@ -83,23 +113,42 @@ class Backbones:
         self._lock = threading.Lock()
         self._built: dict[tuple[str, str], Backbone] = {}
         self._weights: dict[str, Weights] = {}
+        self._without_torch: int | None = None  # tokens that NumPy read because torch is not imported
 
-    def choice(self, side: Side) -> Literal["numpy", "torch"]:
-        """The backend that encodes this side."""
+    def choice(self, side: Side, n_tokens: int | None = None) -> Literal["numpy", "torch"]:
+        """The backend that encodes this side; of so many tokens, if given, which are then counted as encoded."""
         if self._backend == "numpy":
             return "numpy"
         if self._backend == "torch" or not self._config.native or self._cuda():
             return "torch"
-        return "torch" if side == "passage" and self._torch else "numpy"
+        if side == "query" or not self._torch:
+            return "numpy"
+        if n_tokens is None or self._dtype != "float32" or (self._without_torch is None and "torch" in sys.modules):
+            return "torch"
+        # Counted without a lock: a token lost to a race only delays the import.
+        self._without_torch = (self._without_torch or 0) + n_tokens
+        return "numpy" if self._without_torch <= _TORCH_PAYS_FROM else "torch"
 
-    def get(self, side: Side) -> Backbone:
+    def get(self, side: Side, n_tokens: int | None = None) -> Backbone:
         """The encoder of this side, loaded by the first call; other threads wait for it."""
-        backend = self.choice(side)
+        backend = self.choice(side, n_tokens)
         key = (backend, self._weight_key(side))
         with self._lock:
             if key not in self._built:
                 self._built[key] = self._build(backend, side)
             return self._built[key]
+
+    def get_body(self, side: Side, n_tokens: int | None = None) -> Body:
+        """The same without the vocabulary head.
+
+        Raises:
+            InvalidInputError: if transformers runs the model.
+        """
+        backbone = self.get(side, n_tokens)
+        body: Body | None = getattr(backbone, "body", None)
+        if body is None:
+            raise InvalidInputError(f"model {self._config.name!r}: a {self._config.architecture!r} has no dense head")
+        return body
 
     def _weight_key(self, side: Side) -> str:
         return "shared" if self._config.shared_encoder else side

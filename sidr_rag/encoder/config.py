@@ -11,6 +11,7 @@ Side = Literal["query", "passage"]
 Head = Literal["layernorm", "mlm"]
 Activation = Literal["elu1p", "log1p_relu"]
 Layout = Literal["sidr", "authors", "huggingface"]
+Pooling = Literal["mean", "cls"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,19 @@ class BertSizes:
 
 
 @dataclass(frozen=True)
+class DenseHead:
+    """A second head on the same body: one dense vector for each text.
+
+    Attributes:
+        pooling: "mean" of the last hidden states, or the first one ("cls").
+        normalize: whether vectors are scaled to length 1.
+    """
+
+    pooling: Pooling = "mean"
+    normalize: bool = True
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's description.
 
@@ -59,6 +73,7 @@ class ModelConfig:
         base_model: the model whose tokenizer the checkpoint uses when its folder has none.
         weighting: how the engine weighs levels and tokens; passed through untouched.
         rerank_blend: the first stage's share in the late score; passed through untouched.
+        dense: the dense head, if the model was trained with one; then the model's own way of re-ranking.
     """
 
     name: str
@@ -76,6 +91,7 @@ class ModelConfig:
     base_model: str | None = None
     weighting: Mapping[str, Any] | None = None
     rerank_blend: float | None = None
+    dense: DenseHead | None = None
 
     @property
     def native(self) -> bool:
@@ -83,8 +99,8 @@ class ModelConfig:
         return self.bert is not None
 
     def identity(self) -> str:
-        """Canonical JSON of everything that decides a vector's values: part of the encoder's fingerprint."""
+        """Canonical JSON of everything that decides V_theta's values: part of the encoder's fingerprint."""
         described = asdict(self)
-        for key in ("name", "weighting", "rerank_blend", "base_model"):
+        for key in ("name", "weighting", "rerank_blend", "base_model", "dense"):
             del described[key]
         return json.dumps(described, sort_keys=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from sidr_rag.encoder.config import Activation, BertSizes, Head, ModelConfig, PerSide
+from sidr_rag.encoder.config import Activation, BertSizes, DenseHead, Head, ModelConfig, PerSide, Pooling
 from sidr_rag.errors import InvalidInputError, ModelNotFoundError
 
 DEFAULT_ACTIVE_DIMS = 768  # the paper's k
@@ -175,7 +175,16 @@ def _sidr(source: _Source) -> ModelConfig:
         base_model=source.text("base_model"),
         weighting=weighting,
         rerank_blend=None if blend is None else float(blend),
+        dense=_dense_head(source),
     )
+
+
+def _dense_head(source: _Source) -> DenseHead | None:
+    if source.values.get("dense") is None:
+        return None
+    head = source.child("dense")
+    pooling = cast(Pooling, head.choice("pooling", "mean", get_args(Pooling)))
+    return DenseHead(pooling, head.flag("normalize", True))
 
 
 def _authors(source: _Source) -> ModelConfig:

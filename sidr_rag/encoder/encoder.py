@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.backbones import Backbones
+from sidr_rag.costs import note
+from sidr_rag.encoder.backbones import Backbone, Backbones
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
@@ -33,9 +34,11 @@ from sidr_rag.encoder.sparsify import (
     Row,
     Sparsification,
     bag_row,
+    merged_rows,
     sparse_row,
 )
-from sidr_rag.encoder.windows import chunks, length_batches, windows
+from sidr_rag.encoder.windows import chunks, dense_vectors, length_batches, windows
+from sidr_rag.errors import InvalidInputError
 from sidr_rag.types import SparseVectors
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 _TEXTS_AT_ONCE = 256
 _SEQUENCES_AT_ONCE = 256
+_SCREENED_SHARE = 8  # of the dimensions: with more of them active, screening saves nothing
 
 
 def load_encoder(
@@ -190,38 +194,96 @@ class Encoder:
                 rows += self._encode_part(part, side, cast(Representation, representation), k)
         return SparseVectors.from_rows(rows, self.dim)
 
+    def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
+        """Vectors of the model's dense head, if it has one (`config.dense`).
+
+        Args:
+            texts: any lengths; longer ones are read in windows, and the windows' vectors averaged by their lengths.
+            side: "query" or "passage".
+
+        Returns:
+            f32[len(texts), hidden], of length 1 where the head normalizes.
+
+        Raises:
+            InvalidInputError: if the model has no dense head.
+            InvalidTypeError: if `texts` is no sequence of strings.
+        """
+        check_texts(texts)
+        if self.config.dense is None:
+            raise InvalidInputError(f"model {self.config.name!r} has no dense head; use its V_theta, or a BiEncoder")
+        parts = [np.empty((0, self.dense_width), np.float32)]
+        for part in chunks(texts, _TEXTS_AT_ONCE):
+            items, n_tokens = self._windows(self._token_ids(part, side), side)
+            body = self._backbones.get_body(side, n_tokens)
+            parts.append(dense_vectors(items, len(part), body, self.config.dense))
+        return np.concatenate(parts)
+
+    @property
+    def dense_width(self) -> int:
+        """Numbers in a vector of the dense head; 0 where there is none."""
+        return self.config.bert.hidden_size if self.config.dense and self.config.bert else 0
+
+    @property
+    def dense_fingerprint(self) -> str:
+        """Of the dense head's vectors; changes as `fingerprint` does, and with the head."""
+        return hashlib.sha256(f"{self.fingerprint}{self.config.dense}".encode()).hexdigest()[:16]
+
     def _encode_part(self, texts: Sequence[str], side: Side, representation: Representation, k: int) -> list[Row]:
         token_ids = self._token_ids(texts, side)
         bags = [self._bag(ids) for ids in token_ids]
         filled = [i for i, bag in enumerate(bags) if len(bag)]
-        pooled = self._pooled_logits([token_ids[i] for i in filled], side)
+        own_alone = representation == "lex" or self._settings.sparsify == "own"
+        logits = self._logits([token_ids[i] for i in filled], [bags[i] for i in filled], side, 0 if own_alone else k)
         rows = [bag_row(bag) for bag in bags]
-        for logits, i in zip(pooled, filled, strict=True):
+        for (dims, values), i in zip(logits, filled, strict=True):
             rows[i] = sparse_row(
-                logits,
+                values,
                 bags[i],
                 activation=self.config.activation,
                 representation=representation,
                 sparsification=cast(Sparsification, self._settings.sparsify),
                 max_active_dims=k,
+                dims=dims,
             )
         return rows
 
-    def _pooled_logits(self, token_ids: list[Sequence[int]], side: Side) -> NDArray[np.float32]:
-        """f32[texts, dim]: the maximum over each text's windows, in batches of like length."""
+    def _logits(
+        self, token_ids: list[Sequence[int]], bags: list[NDArray[np.int32]], side: Side, k: int
+    ) -> Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]]:
+        """Each text's pooled logits, the maximum over its windows: all of them, or those of some dimensions."""
+        items, n_tokens = self._windows(token_ids, side)
+        if not items:
+            return iter(())
+        backbone = self._backbones.get(side, n_tokens)
+        if backbone.screens and k * _SCREENED_SHARE <= self.dim:
+            return self._screened_logits(backbone, items, bags, k)
         pooled = np.full((len(token_ids), self.dim), -np.inf, dtype=np.float32)
-        if not token_ids:
-            return pooled
-        size = self.config.max_length[side] - SPECIAL_TOKENS
-        items = [
-            (i, [self._first, *window, self._last]) for i, ids in enumerate(token_ids) for window in windows(ids, size)
-        ]
-        backbone = self._backbones.get(side)
         for batch in length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE):
             logits = backbone.pooled_logits([sequence for _, sequence in batch])
             for row, (i, _) in zip(logits, batch, strict=True):
                 np.maximum(pooled[i], row, out=pooled[i])
-        return pooled
+        return ((None, row) for row in pooled)
+
+    def _screened_logits(
+        self, backbone: Backbone, items: list[tuple[int, Sequence[int]]], bags: list[NDArray[np.int32]], k: int
+    ) -> Iterator[Row]:
+        """Logits of what can be among a text's k greatest: a greatest one is a greatest one of some window too."""
+        found: list[list[Row]] = [[] for _ in bags]
+        for batch in length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE):
+            own = [bags[i] for i, _ in batch]
+            for row, (i, _) in zip(backbone.best_logits([ids for _, ids in batch], own, k), batch, strict=True):
+                found[i].append(row)
+        return (merged_rows(rows) for rows in found)
+
+    def _windows(self, token_ids: list[Sequence[int]], side: Side) -> tuple[list[tuple[int, Sequence[int]]], int]:
+        """Every text's windows with special tokens, each with its text's number; and how many tokens there are."""
+        size = self.config.max_length[side] - SPECIAL_TOKENS
+        n_tokens = sum(map(len, token_ids))
+        note(**{f"{side}_tokens": n_tokens})
+        items: list[tuple[int, Sequence[int]]] = [
+            (i, [self._first, *window, self._last]) for i, ids in enumerate(token_ids) for window in windows(ids, size)
+        ]
+        return items, n_tokens
 
     def _token_ids(self, texts: Sequence[str], side: Side) -> list[Sequence[int]]:
         token_ids: list[Sequence[int]] = [self.tokenizer.sequence_ids(text) for text in texts]

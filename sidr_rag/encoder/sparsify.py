@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -56,6 +57,7 @@ def sparse_row(
     representation: Representation,
     sparsification: Sparsification,
     max_active_dims: int,
+    dims: NDArray[np.int32] | None = None,
 ) -> Row:
     """One text's vector.
 
@@ -65,12 +67,13 @@ def sparse_row(
     logit, of which every activation is an increasing function; weights of zero are left out.
 
     Args:
-        logits: f32[dim], max-pooled over the text's tokens.
+        logits: f32[dim], max-pooled over the text's tokens; or of `dims` alone.
         own: i32[m], the text's own dimensions, ascending and distinct.
         activation: what turns logits into weights.
         representation: "theta", "lex", "bin" or "bot".
         sparsification: "union", "topk" or "own".
         max_active_dims: k of the top-k; at least 1.
+        dims: i32[n], ascending: the dimensions of the logits, own ones and the top k among them; None for all.
 
     Returns:
         dims i32[nnz], ascending, and weights f32[nnz], positive.
@@ -82,16 +85,29 @@ def sparse_row(
         return bag_row(own)
     if not np.isfinite(logits).all():
         raise InvalidInputError("model: its logits are not all finite; the weights are damaged, fetch them anew")
+    own_at = own if dims is None else np.searchsorted(dims, own).astype(np.int32)
     if representation == "lex" or sparsification == "own":
-        dims = own
+        at = own_at
     else:
-        dims = top_dims(logits, max_active_dims)
+        at = top_dims(logits, max_active_dims)
         if sparsification == "union":
-            dims = np.union1d(dims, own).astype(np.int32)
-    weights = activate(logits[dims], activation)
+            at = np.union1d(at, own_at).astype(np.int32)
+    weights = activate(logits[at], activation)
+    dims = at if dims is None else dims[at]
     active = weights > 0
     if not active.all():
         dims, weights = dims[active], weights[active]
     if representation == "bin":
         weights = np.ones(len(dims), dtype=np.float32)
     return dims, weights
+
+
+def merged_rows(rows: Sequence[Row]) -> Row:
+    """The greatest value of each dimension over rows: dims ascending."""
+    if len(rows) == 1:
+        return rows[0]
+    dims = np.concatenate([row[0] for row in rows])
+    order = np.argsort(dims, kind="stable")
+    dims, values = dims[order], np.concatenate([row[1] for row in rows])[order]
+    starts = np.flatnonzero(np.diff(dims, prepend=-1))
+    return dims[starts], np.maximum.reduceat(values, starts)

@@ -1,4 +1,4 @@
-"""BERT and its vocabulary heads in torch, on CPU or CUDA: the same function of the same weights as `numpy_bert`."""
+"""BERT's vocabulary heads in torch, on CPU or CUDA: the same function of the same weights as `numpy_bert`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from torch import Tensor
 from sidr_rag.encoder.checkpoint import Weights
 from sidr_rag.encoder.config import ModelConfig
 from sidr_rag.encoder.numpy_bert import vocabulary_rows
+from sidr_rag.encoder.sparsify import Row
+from sidr_rag.encoder.torch_body import Pack, TorchBody, cpu_multiplies_bfloat16
+from sidr_rag.encoder.torch_body import compute_dtype as compute_dtype
+from sidr_rag.encoder.torch_body import torch_device as torch_device
 from sidr_rag.errors import InvalidInputError
 
 # Elements of a [tokens, dimensions] block of logits held at once: 8 MB in float32 on CPU (its caches), 512 MB on CUDA.
 _LOGIT_BLOCK_CPU = 1 << 21
 _LOGIT_BLOCK_CUDA = 1 << 27
+_SCREEN_WIDTH = 512
+_KERNEL_ROWS = 64
+_HALF_ULP = 2.0**-8  # bfloat16 rounds to within this share of a number
+_SUMMATION = 2.0**-14  # float32 sums of some hundred products stay within this share of the norms' product
 
 
 def elu1p(x: Tensor) -> Tensor:
@@ -30,34 +38,20 @@ def log1p_relu(x: Tensor) -> Tensor:
     return torch.log1p(F.relu(x))
 
 
-def compute_dtype(device: torch.device, dtype: str) -> torch.dtype:
-    """The type of the matrix products; "auto" is bfloat16 where the processor multiplies it, else float32."""
-    if dtype == "bfloat16":
-        return torch.bfloat16
-    if dtype == "float32":
-        return torch.float32
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float32
-    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    # Private names of torch: absent ones count as no.
-    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(probe() for name in probes if (probe := getattr(torch.cpu, name, None)) is not None)
-
-
 class TorchBert:
     """One side's encoder. Immutable once built, so threads may share it.
 
-    Hidden states and LayerNorms stay in float32; matrix products and attention run in the compute type.
-
     Args:
-        weights: neutral name -> f32 array, see `checkpoint`; in float32 on CPU their memory is shared.
+        weights: neutral name -> f32 array, see `checkpoint`; in float32 on CPU most of their memory is shared.
         config: the model's configuration; `config.native` must hold.
         token_ids: i32[dim], the token id of every dimension.
         device: where it runs.
         dtype: "auto", "float32" or "bfloat16".
+
+    Attributes:
+        body: the same encoder without its vocabulary head.
+        screens: whether `best_logits` is worth its while: float32 is wanted of a processor that multiplies bfloat16
+            several times faster.
     """
 
     def __init__(
@@ -65,34 +59,35 @@ class TorchBert:
     ) -> None:
         if config.bert is None:
             raise InvalidInputError(f"model: a {config.architecture!r} is run by transformers, not by TorchBert")
-        self._sizes = config.bert
+        self.body = TorchBody(weights, config.bert, device, dtype)
+        self.batch_tokens = self.body.batch_tokens
         self._mlm = config.head == "mlm"
         self._head_eps = config.head_layer_norm_eps
         self._device = device
-        self._dtype = compute_dtype(device, dtype)
+        self._dtype = self.body.compute
         cuda = device.type == "cuda"
-        self.batch_tokens = 1 << 16 if cuda else 1 << 12
         self._logit_block = _LOGIT_BLOCK_CUDA if cuda else _LOGIT_BLOCK_CPU
         self._weights = {
-            name: self._to_device(array, narrow=_is_linear(name))
+            name: self.body.placed(array, narrow=name.startswith("mlm.dense."))
             for name, array in weights.items()
-            if name not in ("mlm.decoder.weight", "mlm.bias", "logit_bias")
+            if name.startswith(("ln.", "mlm.dense.", "mlm.LayerNorm."))
         }
         decoder = weights.get("mlm.decoder.weight", weights["embeddings.word_embeddings.weight"])
-        self._projection = self._to_device(vocabulary_rows(decoder, token_ids), narrow=True)
+        self._projection = self.body.placed(vocabulary_rows(decoder, token_ids), narrow=True)
         bias = weights.get("logit_bias", np.zeros((), dtype=np.float32))
         if self._mlm:
             bias = bias + weights["mlm.bias"][token_ids]
-        self._bias = self._to_device(np.asarray(bias, dtype=np.float32), narrow=False)
+        self._bias = self.body.placed(np.broadcast_to(bias, token_ids.shape).astype(np.float32), narrow=False)
+        self.screens = not cuda and self._dtype == torch.float32 and cpu_multiplies_bfloat16()
+        if self.screens:
+            self._rounded = self._projection.bfloat16()
+            self._norms = self._projection.norm(dim=1)
+            self._losses = (self._rounded.float() - self._projection).norm(dim=1)
 
     @property
     def dtype(self) -> str:
         """The type of the matrix products: "float32" or "bfloat16"."""
         return str(self._dtype).removeprefix("torch.")
-
-    def _to_device(self, array: NDArray[np.float32], *, narrow: bool) -> Tensor:
-        writable = array if array.flags.writeable else array.copy()
-        return torch.from_numpy(writable).to(self._device, self._dtype if narrow else torch.float32)
 
     def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Vocabulary logits, max-pooled over each sequence's tokens, [CLS] and [SEP] included; padding is masked.
@@ -105,59 +100,77 @@ class TorchBert:
         Returns:
             f32[len(sequences), dim].
         """
-        lengths = [len(sequence) for sequence in sequences]
-        longest = max(lengths)
-        padded = np.zeros((len(sequences), longest), dtype=np.int64)
-        for i, sequence in enumerate(sequences):
-            padded[i, : lengths[i]] = sequence
         with torch.inference_mode():
-            ids = torch.from_numpy(padded).to(self._device)
-            real = None
-            if min(lengths) < longest:
-                real = torch.arange(longest, device=self._device) < torch.tensor(lengths, device=self._device)[:, None]
-            hidden = self._head(self._body(ids, real))
-            if real is not None:
-                # A padding position that repeats the first token's state cannot change a maximum.
-                hidden = torch.where(real[:, :, None], hidden, hidden[:, :1])
+            hidden = self._head(self.body.pack(sequences))
             pooled: NDArray[np.float32] = self._pool(hidden).cpu().numpy()
         return pooled
 
-    def _body(self, ids: Tensor, real: Tensor | None) -> Tensor:
-        """Last hidden states: f32[batch, tokens, hidden]."""
-        w, eps = self._weights, self._sizes.layer_norm_eps
-        hidden = F.embedding(ids, w["embeddings.word_embeddings.weight"])
-        hidden = hidden + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        hidden = hidden + w["embeddings.token_type_embeddings.weight"][0]
-        hidden = self._layer_norm(hidden, "embeddings.LayerNorm", eps)
-        mask = None if real is None else real[:, None, None, :]
-        for i in range(self._sizes.num_hidden_layers):
-            layer = f"encoder.layer.{i}"
-            attended = self._linear(
-                self._attention(hidden, mask, f"{layer}.attention.self"), f"{layer}.attention.output.dense"
-            )
-            hidden = self._layer_norm(attended.float() + hidden, f"{layer}.attention.output.LayerNorm", eps)
-            inner = F.gelu(self._linear(hidden, f"{layer}.intermediate.dense"))
-            output = self._linear(inner, f"{layer}.output.dense")
-            hidden = self._layer_norm(output.float() + hidden, f"{layer}.output.LayerNorm", eps)
+    def best_logits(self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int) -> list[Row]:
+        """Those of `pooled_logits` that can be among a sequence's k greatest, and those of its own dimensions.
+
+        Logits of bfloat16 products, which this processor makes several times faster, differ from the exact ones by no
+        more than a bound; the dimensions that the bound leaves open are computed in float32.
+
+        Args:
+            sequences: as for `pooled_logits`.
+            own: for each sequence, dimensions that are wanted in any case.
+            k: how many of the greatest are wanted; 0 for the own ones alone.
+
+        Returns:
+            for each sequence dims i32[n], ascending, and logits f32[n]; the k greatest are among them, ties included.
+
+        Raises:
+            InvalidInputError: if a logit is not finite, as after loading damaged weights.
+        """
+        with torch.inference_mode():
+            hidden = self._head(self.body.pack(sequences))
+            chosen = self._candidates(hidden, k) if k else [np.empty(0, np.int32)] * len(sequences)
+            rows = []
+            for i, sequence in enumerate(sequences):
+                dims = np.union1d(chosen[i], own[i]).astype(np.int32)
+                # Filled up to whole kernels, whose sums do not depend on how many dimensions there are.
+                places = torch.zeros(-(-len(dims) // _KERNEL_ROWS) * _KERNEL_ROWS, dtype=torch.int64)
+                places[: len(dims)] = torch.from_numpy(dims.astype(np.int64))
+                logits = F.linear(hidden[i, : len(sequence)], self._projection[places]).amax(dim=0)
+                rows.append((dims, (logits + self._bias[places])[: len(dims)].numpy()))
+        return rows
+
+    def _candidates(self, hidden: Tensor, k: int) -> list[NDArray[np.int32]]:
+        """For each sequence the dimensions whose logit may be among the k greatest."""
+        narrow = hidden.bfloat16()
+        near = torch.empty((len(hidden), len(self._rounded)), dtype=torch.bfloat16)
+        for start in range(0, len(self._rounded), _SCREEN_WIDTH):
+            near[:, start : start + _SCREEN_WIDTH] = F.linear(
+                narrow, self._rounded[start : start + _SCREEN_WIDTH]
+            ).amax(dim=1)
+        logits = near.float()
+        if not torch.isfinite(logits).all():
+            raise InvalidInputError("model: its logits are not all finite; the weights are damaged, fetch them anew")
+        # |<h, e> - <h', e'>| <= |h - h'| |e| + |h'| |e - e'|, then the rounding of sum and result; the maximum over
+        # tokens moves no more than its terms.
+        states = narrow.float()
+        reach = states.norm(dim=-1).amax(dim=1)
+        loss = (states - hidden).norm(dim=-1).amax(dim=1)
+        slack = loss[:, None] * self._norms + reach[:, None] * (self._losses + _SUMMATION * self._norms)
+        slack += _HALF_ULP * (logits.abs() + slack)
+        logits = logits + self._bias
+        least = torch.topk(logits - slack, min(k, logits.shape[1]), dim=1).values[:, -1:]
+        open_ = (logits + slack >= least).numpy()
+        return [np.flatnonzero(row).astype(np.int32) for row in open_]
+
+    def _head(self, pack: Pack) -> Tensor:
+        """What the projection multiplies, f32[batch, tokens, hidden]."""
+        hidden = pack.states
+        if self._mlm:
+            w = self._weights
+            inner = F.linear(hidden.to(self._dtype), w["mlm.dense.weight"], w["mlm.dense.bias"])
+            hidden = self._layer_norm(F.gelu(inner).float(), "mlm.LayerNorm")
+        else:
+            hidden = self._layer_norm(hidden, "ln")
+        if pack.real is not None:
+            # A padding position that repeats the first token's state cannot change a maximum.
+            hidden = torch.where(pack.real[:, :, None], hidden, hidden[:, :1])
         return hidden
-
-    def _attention(self, hidden: Tensor, mask: Tensor | None, name: str) -> Tensor:
-        batch, tokens, width = hidden.shape
-        narrow = hidden.to(self._dtype)
-        query, key, value = (
-            self._linear(narrow, f"{name}.{part}")
-            .view(batch, tokens, self._sizes.num_attention_heads, -1)
-            .transpose(1, 2)
-            for part in ("query", "key", "value")
-        )
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return context.transpose(1, 2).reshape(batch, tokens, width)
-
-    def _head(self, hidden: Tensor) -> Tensor:
-        if not self._mlm:
-            return self._layer_norm(hidden, "ln", self._head_eps)
-        hidden = F.gelu(self._linear(hidden, "mlm.dense")).float()
-        return self._layer_norm(hidden, "mlm.LayerNorm", self._head_eps)
 
     def _pool(self, hidden: Tensor) -> Tensor:
         """f32[batch, tokens, hidden] -> f32[batch, dim], in blocks of dimensions."""
@@ -174,28 +187,6 @@ class TorchBert:
                 pooled[first : first + rows, start : start + width] = logits.amax(dim=1)
         return pooled + self._bias
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        return F.linear(x.to(self._dtype), self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
-
-    def _layer_norm(self, x: Tensor, name: str, eps: float) -> Tensor:
+    def _layer_norm(self, x: Tensor, name: str) -> Tensor:
         w = self._weights
-        return F.layer_norm(x, (x.shape[-1],), w[f"{name}.weight"], w[f"{name}.bias"], eps)
-
-
-def _is_linear(name: str) -> bool:
-    return name.startswith(("encoder.", "mlm.dense.")) and "LayerNorm" not in name
-
-
-def torch_device(name: str) -> torch.device:
-    """The torch device of that name: "cpu", "cuda" or "cuda:N"; "auto" is CUDA where there is one.
-
-    Raises:
-        InvalidInputError: if CUDA is asked for and absent.
-    """
-    available = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if available else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not (available and (device.index or 0) < torch.cuda.device_count()):
-        raise InvalidInputError(f"device is {name!r}, but torch finds no such CUDA device here; use 'cpu' or 'auto'")
-    return device
+        return F.layer_norm(x, (x.shape[-1],), w[f"{name}.weight"], w[f"{name}.bias"], self._head_eps)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.torch_bert import compute_dtype
+from sidr_rag.encoder.sparsify import Row
+from sidr_rag.encoder.torch_body import compute_dtype
 from sidr_rag.errors import InvalidInputError, MissingExtraError
 
 _LOGIT_BLOCK_CPU = 1 << 24  # elements of a [texts, tokens, vocabulary] block of logits
@@ -17,7 +18,7 @@ _LOGIT_BLOCK_CUDA = 1 << 28
 
 
 class TransformersMlm:
-    """One masked-LM model for both sides. Immutable once built, so threads may share it.
+    """One masked-LM model for both sides. Immutable once built, so threads may share it. It screens nothing.
 
     Args:
         folder: a local model folder; nothing is fetched.
@@ -29,6 +30,8 @@ class TransformersMlm:
         MissingExtraError: if transformers is absent.
         InvalidInputError: if transformers cannot load the folder as a masked-LM model.
     """
+
+    screens = False
 
     def __init__(self, folder: Path, token_ids: NDArray[np.int32], device: torch.device, dtype: str) -> None:
         try:
@@ -64,6 +67,11 @@ class TransformersMlm:
     def dtype(self) -> str:
         """The type of the matrix products: "float32" or "bfloat16"."""
         return str(self._dtype).removeprefix("torch.")
+
+    def best_logits(self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int) -> list[Row]:
+        """All of `pooled_logits`, as rows: the k greatest and the own ones are among them."""
+        every = np.arange(len(self._token_ids), dtype=np.int32)
+        return [(every, row) for row in self.pooled_logits(sequences)]
 
     def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Vocabulary logits, max-pooled over each sequence's tokens, special tokens included; padding is masked.

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sidr_rag.encoder.backbones import Body
+    from sidr_rag.encoder.config import DenseHead
 
 T = TypeVar("T")
 
@@ -54,3 +61,35 @@ def length_batches(
 def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Consecutive slices of at most `size` values."""
     return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def dense_vectors(
+    items: Sequence[tuple[int, Sequence[int]]], n: int, body: Body, head: DenseHead, max_items: int = 256
+) -> NDArray[np.float32]:
+    """One vector for each text: the mean of its windows' vectors, by their lengths.
+
+    Args:
+        items: (number of the text, token ids with special ones) of each window.
+        n: how many texts; every one has a window.
+        body: what encodes them.
+        head: how a window's states become a vector, and whether the text's vector is scaled to length 1.
+        max_items: most windows in a batch.
+
+    Returns:
+        f32[n, hidden].
+    """
+    sums: NDArray[np.float64] | None = None
+    tokens = np.zeros(n)
+    for batch in length_batches(items, body.batch_tokens, max_items):
+        vectors = body.summaries([ids for _, ids in batch], head.pooling)
+        if sums is None:
+            sums = np.zeros((n, vectors.shape[1]))
+        for (i, ids), vector in zip(batch, vectors, strict=True):
+            sums[i] += vector.astype(np.float64) * len(ids)
+            tokens[i] += len(ids)
+    assert sums is not None
+    means: NDArray[np.float64] = sums / tokens[:, None]
+    if head.normalize:
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        np.divide(means, lengths, out=means, where=lengths > 0)
+    return means.astype(np.float32)

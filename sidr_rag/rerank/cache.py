@@ -12,14 +12,13 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Generic, TypeVar
 
 from sidr_rag.errors import StorageError
+from sidr_rag.rerank.codecs import Codec, HalfWeights
+from sidr_rag.rerank.codecs import Vector as Vector
 
-Vector = tuple[NDArray[np.int32], NDArray[np.float16]]
+T = TypeVar("T")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS vectors (
@@ -30,6 +29,7 @@ CREATE INDEX IF NOT EXISTS vectors_by_age ON vectors (age);
 _CHUNK = 500
 _KEPT_SHARE = 0.9  # of the bound, after forgetting: counting again at every call would cost more than it saves
 _ROW_SIZE = "LENGTH(dims) + LENGTH(weights) + 64"
+_SIZE = f"SELECT COALESCE(SUM({_ROW_SIZE}), 0) FROM vectors"
 
 
 def content_key(text: str) -> bytes:
@@ -37,58 +37,143 @@ def content_key(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
+class EmbeddingSpace(Generic[T]):
+    """The embeddings of one model in a cache: one fingerprint, one way of rounding."""
+
+    def __init__(self, cache: EmbeddingCache, fingerprint: str, codec: Codec[T]) -> None:
+        self._cache = cache
+        self._codec = codec
+        self._prefix = fingerprint.encode()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, T]:
+        """The embeddings that are here, as they were put."""
+        asked = {self.stored_key(key): key for key in keys}
+        found: dict[bytes, T] = {}
+        for own, blobs in self._cache.read(list(asked)).items():
+            # What a foreign hand has written is as good as absent.
+            with contextlib.suppress(ValueError):
+                found[asked[own]] = self._codec.decode(*blobs)
+        return found
+
+    def put(self, vectors: Iterable[tuple[bytes, T]]) -> dict[bytes, T]:
+        """Remember embeddings, and forget the oldest ones beyond the cache's bound.
+
+        Returns:
+            the embeddings as `get` gives them back: rounded.
+        """
+        blobs = [(key, self._codec.encode(vector)) for key, vector in vectors]
+        self._cache.write([(self.stored_key(key), first, second) for key, (first, second) in blobs])
+        return {key: self._codec.decode(first, second) for key, (first, second) in blobs}
+
+    def has(self, keys: Sequence[bytes]) -> int:
+        """How many of the texts have an embedding here."""
+        return self._cache.count([self.stored_key(key) for key in keys])
+
+    def stored_key(self, key: bytes) -> bytes:
+        """A key that no other model's embedding has, even while another process uses the file with that model."""
+        return hashlib.sha256(self._prefix + key).digest()[:16]
+
+
 class EmbeddingCache:
-    """V_theta of passages with weights in half precision, found again by the text itself.
+    """Embeddings of passages, found again by the text itself; V_theta of the store's encoder, and others' beside it.
 
     What cannot be read, written or trusted is as good as absent: a fault of the file costs time and a warning, never
     a search.
 
     Args:
         path: an SQLite file of its own (a damaged one is replaced), or None for memory.
-        fingerprint: of the encoder; embeddings of another one are dropped.
-        max_bytes: about this much is kept; the oldest go first.
+        fingerprint: of the store's encoder; when it changes, every embedding in the file is dropped.
+        max_bytes: about this much is kept, of all spaces together; the oldest go first.
+        codec: how V_theta is rounded.
     """
 
-    def __init__(self, path: Path | None, fingerprint: str, max_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, path: Path | None, fingerprint: str, max_bytes: int = 1 << 30, codec: Codec[Vector] | None = None
+    ) -> None:
+        chosen = HalfWeights() if codec is None else codec
         self._path = path
-        self._fingerprint = fingerprint
+        # Embeddings that are rounded in another way are other embeddings.
+        self._fingerprint = fingerprint if chosen.name == HalfWeights.name else f"{fingerprint}:{chosen.name}"
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._size = 0
         self._age = 0
+        self.n_forgotten = 0  # embeddings that the bound has cost since this object was made
+        self.theta = EmbeddingSpace(self, self._fingerprint, chosen)
+        self._spaces: dict[str, EmbeddingSpace[Any]] = {}
+
+    def space(self, fingerprint: str, codec: Codec[T]) -> EmbeddingSpace[T]:
+        """The embeddings of another model, in the same file and under the same bound."""
+        name = f"{fingerprint}:{codec.name}"
+        return self._spaces.setdefault(name, EmbeddingSpace(self, name, codec))
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        """The embeddings that are here, as they were put."""
-        found: dict[bytes, Vector] = {}
-        asked = {self._key(key): key for key in keys}
-        own_keys = list(asked)
+        """V_theta of the texts that have it here, as it was put."""
+        return self.theta.get(keys)
+
+    def put(self, vectors: Iterable[tuple[bytes, Vector]]) -> dict[bytes, Vector]:
+        """Remember V_theta of texts; see `EmbeddingSpace.put`."""
+        return self.theta.put(vectors)
+
+    def read(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+        """Both byte strings of the stored keys that are here."""
+        found: dict[bytes, tuple[bytes, bytes]] = {}
         with self._open() as c:
-            for i in range(0, len(own_keys), _CHUNK):
-                part = own_keys[i : i + _CHUNK]
-                marks = ",".join("?" * len(part))
+            for i in range(0, len(keys), _CHUNK):
+                part = keys[i : i + _CHUNK]
                 for own, crc, dims, weights in c.execute(
-                    f"SELECT key, crc, dims, weights FROM vectors WHERE key IN ({marks})", part
+                    f"SELECT key, crc, dims, weights FROM vectors WHERE key IN ({_marks(part)})", part
                 ):
                     if crc == _crc(own, dims, weights):
-                        found[asked[own]] = np.frombuffer(dims, np.int32), np.frombuffer(weights, np.float16)
+                        found[own] = dims, weights
         return found
 
-    def put(self, vectors: Iterable[tuple[bytes, Vector]]) -> None:
-        """Remember embeddings, and forget the oldest ones beyond the bound."""
+    def count(self, keys: Sequence[bytes]) -> int:
+        """How many of the stored keys are here."""
+        n = 0
+        with self._open() as c:
+            for i in range(0, len(keys), _CHUNK):
+                part = keys[i : i + _CHUNK]
+                n += c.execute(f"SELECT COUNT(*) FROM vectors WHERE key IN ({_marks(part)})", part).fetchone()[0]
+        return n
+
+    def write(self, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+        """Remember stored keys with their byte strings, and forget the oldest ones beyond the bound."""
         with self._open() as c:
             self._age += 1
-            rows = []
-            for key, (dims, weights) in vectors:
-                own, dim_bytes, weight_bytes = self._key(key), dims.tobytes(), weights.tobytes()
-                rows.append((own, self._age, _crc(own, dim_bytes, weight_bytes), dim_bytes, weight_bytes))
-                self._size += len(dim_bytes) + len(weight_bytes) + 64
-            c.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
+            self._size += sum(len(first) + len(second) + 64 for _, first, second in rows)
+            c.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)",
+                [(own, self._age, _crc(own, first, second), first, second) for own, first, second in rows],
+            )
             if self._size > self._max_bytes:
                 self._size = _used(c)  # replaced rows and other processes were not counted
             if self._size > self._max_bytes:
                 self._forget_oldest(c)
+                c.execute("DELETE FROM meta WHERE key = 'embedded_until'")
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the embeddings take."""
+        used = 0
+        with self._open() as c:
+            (used,) = c.execute(_SIZE).fetchone()
+        return int(used)
+
+    @property
+    def embedded_until(self) -> int:
+        """Every passage of the store with a lower seq has its V_theta here, as far as is known; 0 for none."""
+        found: list[tuple[str]] = []
+        with self._open() as c:
+            found += c.execute("SELECT value FROM meta WHERE key = 'embedded_until'")
+        return int(found[0][0]) if found and str(found[0][0]).isdecimal() else 0
+
+    def mark_embedded(self, until: int) -> None:
+        """Note `embedded_until`; forgotten as soon as an embedding is."""
+        with self._open() as c:
+            c.execute("INSERT OR REPLACE INTO meta VALUES ('embedded_until', ?)", (str(until),))
 
     def keep_only(self, keys: set[bytes]) -> None:
         """Forget the embeddings of all other texts, and overwrite what they held on disk.
@@ -96,7 +181,7 @@ class EmbeddingCache:
         Raises:
             StorageError: if the file cannot be rewritten, as while another process uses it.
         """
-        kept = {self._key(key) for key in keys}
+        kept = {space.stored_key(key) for space in (self.theta, *self._spaces.values()) for key in keys}
         with self._open(must=True) as c:
             gone = [(key,) for (key,) in c.execute("SELECT key FROM vectors") if key not in kept]
             c.executemany("DELETE FROM vectors WHERE key = ?", gone)
@@ -145,10 +230,6 @@ class EmbeddingCache:
         if self._path is not None and not isinstance(fault, sqlite3.OperationalError):
             _remove(self._path)
 
-    def _key(self, key: bytes) -> bytes:
-        """A key that no other encoder's embedding has, even while another process uses the file with that encoder."""
-        return hashlib.sha256(self._fingerprint.encode() + key).digest()[:16]
-
     def _forget_oldest(self, c: sqlite3.Connection) -> None:
         allowed = int(self._max_bytes * _KEPT_SHARE)
         drop: list[tuple[bytes]] = []
@@ -158,6 +239,7 @@ class EmbeddingCache:
             drop.append((key,))
             self._size -= size
         c.executemany("DELETE FROM vectors WHERE key = ?", drop)
+        self.n_forgotten += len(drop)
 
     def _connect(self) -> sqlite3.Connection:
         if self._path is None:
@@ -178,14 +260,19 @@ class EmbeddingCache:
             stored: Any = connection.execute("SELECT value FROM meta WHERE key = 'fingerprint'").fetchone()
             if stored is None or stored[0] != self._fingerprint:
                 connection.execute("DELETE FROM vectors")
+                connection.execute("DELETE FROM meta")
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('fingerprint', ?)", (self._fingerprint,))
         self._size = _used(connection)
         (self._age,) = connection.execute("SELECT COALESCE(MAX(age), 0) FROM vectors").fetchone()
         return connection
 
 
+def _marks(keys: Sequence[bytes]) -> str:
+    return ",".join("?" * len(keys))
+
+
 def _used(connection: sqlite3.Connection) -> int:
-    (size,) = connection.execute(f"SELECT COALESCE(SUM({_ROW_SIZE}), 0) FROM vectors").fetchone()
+    (size,) = connection.execute(_SIZE).fetchone()
     return int(size)
 
 

@@ -180,6 +180,10 @@ def test_backend_rule(tiny_model, monkeypatch):
     assert load_encoder(tiny_model, backend="numpy")._backbones.choice("passage") == "numpy"
     if automatic._torch:
         assert automatic.choice("passage") == "torch"
+        # NumPy reads the first passages, until torch's import would have paid; then torch stays.
+        assert [automatic.choice("passage", n) for n in (10, 7000, 2000, 1)] == ["numpy", "numpy", "torch", "torch"]
+        assert load_encoder(tiny_model)._backbones.choice("passage", 20_000) == "torch"
+        assert load_encoder(tiny_model, dtype="bfloat16")._backbones.choice("passage", 10) == "torch"
         assert load_encoder(tiny_model, backend="torch")._backbones.choice("query") == "torch"
         assert load_encoder(tiny_model, device="cuda")._backbones.choice("query") == "torch"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -9,6 +9,7 @@ import pytest
 
 from sidr_rag.errors import StorageError
 from sidr_rag.rerank.cache import EmbeddingCache, content_key
+from sidr_rag.rerank.codecs import ByteVectors, ByteWeights, HalfVectors
 
 
 def vector(seed, n=5):
@@ -79,7 +80,7 @@ def test_two_encoders_at_once_never_get_each_other_s(tmp_path):
 
 
 def test_the_oldest_go_when_the_bound_is_passed(path):
-    size = 5 * 4 + 5 * 2 + 64
+    size = 5 * 2 + 5 * 2 + 64
     cache = EmbeddingCache(path, "f", max_bytes=20 * size)
     for i in range(100):
         cache.put([(key(i), vector(i))])
@@ -215,4 +216,94 @@ def test_threads_may_share_a_cache(path):
         t.join()
     assert faults == []
     assert len(cache) == 120
+    cache.close()
+
+
+# Other models' embeddings beside V_theta
+
+
+def dense(seed):
+    return np.random.default_rng(seed).normal(size=8).astype(np.float32)
+
+
+def test_spaces_share_a_file_and_never_a_vector(path):
+    cache = EmbeddingCache(path, "f")
+    cache.put([(key(1), vector(1))])
+    one, two = cache.space("model one", ByteVectors()), cache.space("model two", ByteVectors())
+    rounded = one.put([(key(1), dense(1)), (key(2), dense(2))])
+    assert two.get([key(1), key(2)]) == {}
+    two.put([(key(1), dense(3))])
+    assert cache.space("model one", HalfVectors()).get([key(1)]) == {}
+    found = one.get([key(1), key(2), key(9)])
+    assert set(found) == {key(1), key(2)}
+    for k in found:
+        assert found[k].tobytes() == rounded[k].tobytes()
+    np.testing.assert_allclose(found[key(1)], dense(1), atol=np.abs(dense(1)).max() / 250)
+    assert same(cache.get([key(1)])[key(1)], vector(1))
+    assert (one.has([key(1), key(5)]), two.has([key(2)])) == (1, 0)
+    assert cache.nbytes > 0
+    cache.close()
+
+
+def test_spaces_outlive_the_process_and_go_with_the_encoder(tmp_path):
+    path = tmp_path / "embeddings.db"
+    cache = EmbeddingCache(path, "f")
+    cache.space("m", ByteVectors()).put([(key(1), dense(1))])
+    cache.close()
+    assert len(EmbeddingCache(path, "f").space("m", ByteVectors()).get([key(1)])) == 1
+    assert EmbeddingCache(path, "g").space("m", ByteVectors()).get([key(1)]) == {}
+
+
+def test_purging_keeps_every_known_space(path):
+    cache = EmbeddingCache(path, "f")
+    space = cache.space("m", ByteVectors())
+    cache.put([(key(i), vector(i)) for i in range(4)])
+    space.put([(key(i), dense(i)) for i in range(4)])
+    cache.keep_only({key(2)})
+    assert set(cache.get([key(i) for i in range(4)])) == {key(2)}
+    assert set(space.get([key(i) for i in range(4)])) == {key(2)}
+    cache.close()
+
+
+def test_another_rounding_is_another_embedding(tmp_path):
+    path = tmp_path / "embeddings.db"
+    half = EmbeddingCache(path, "f")
+    half.put([(key(1), vector(1))])
+    half.close()
+    cache = EmbeddingCache(path, "f", codec=ByteWeights())
+    assert cache.get([key(1)]) == {}
+    rounded = cache.put([(key(1), vector(1))])[key(1)]
+    cache.close()
+    again = EmbeddingCache(path, "f", codec=ByteWeights()).get([key(1)])[key(1)]
+    assert again[1].dtype == np.float32
+    assert again[1].tobytes() == rounded[1].tobytes()
+
+
+def test_bytes_that_are_no_vector_are_as_good_as_absent(tmp_path):
+    path = tmp_path / "embeddings.db"
+    cache = EmbeddingCache(path, "f")
+    cache.put([(key(1), vector(1)), (key(2), vector(2))])
+    own = cache.theta.stored_key(key(1))
+    first, second = b"\5\0\1\0", np.ones(2, np.float16).tobytes()  # falling dimensions, with a right checksum
+    cache.write([(own, first, second)])
+    assert set(cache.get([key(1), key(2)])) == {key(2)}
+    cache.close()
+
+
+def test_the_mark_of_what_is_embedded(path):
+    size = 5 * 2 + 5 * 2 + 64
+    cache = EmbeddingCache(path, "f", max_bytes=10 * size)
+    assert cache.embedded_until == 0
+    cache.mark_embedded(17)
+    cache.put([(key(1), vector(1))])
+    assert cache.embedded_until == 17
+    if path is not None:
+        cache.close()
+        assert EmbeddingCache(path, "f").embedded_until == 17
+    cache.put([(key(i), vector(i)) for i in range(20)])
+    assert cache.embedded_until == 0, "some of it was forgotten"
+    cache.mark_embedded(5)
+    if path is not None:
+        cache.close()
+        assert EmbeddingCache(path, "g").embedded_until == 0, "another encoder"
     cache.close()

@@ -6,7 +6,7 @@ import llama_index.core
 import llama_index.core.vector_stores.utils
 import pytest
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-from llama_index.retrievers.sidr.filters import engine_filter
+from llama_index.retrievers.sidr.filters import all_of, engine_filter
 from packaging.version import Version
 
 from sidr_rag import InvalidTypeError
@@ -21,7 +21,7 @@ NODES: list[dict[str, Any]] = [
 ]
 
 
-def matching(filters: MetadataFilters | None) -> list[int]:
+def matching(filters: MetadataFilters | dict[str, Any] | None) -> list[int]:
     mask = filter_mask(parse_filter(engine_filter(filters)), NODES)
     return [i for i, passes in enumerate(mask) if passes]
 
@@ -105,6 +105,16 @@ def test_keys_are_taken_literally(key: str) -> None:
     assert filter_mask(condition, [{key: "x"}, {}]).tolist() == [True, False]
 
 
+def test_the_engines_own_language_is_taken_as_it_is() -> None:
+    assert matching({"owner": "amber"}) == [0]
+    assert matching({"tags": {"exists": True}}) == [0, 1, 2, 3]
+
+
+def test_all_of_joins_what_is_given() -> None:
+    assert all_of(None, None) is None
+    assert all_of({"a": 1}, None, {"b": 2}) == {"and": [{"a": 1}, {"b": 2}]}
+
+
 def test_another_type_is_named() -> None:
-    with pytest.raises(InvalidTypeError, match="filters is a dict; give MetadataFilters"):
-        engine_filter({"owner": "amber"})  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="filters is a list; give MetadataFilters, a mapping, or None"):
+        engine_filter([MetadataFilter(key="a", value=1)])  # type: ignore[arg-type]

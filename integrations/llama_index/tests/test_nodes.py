@@ -10,15 +10,25 @@ from llama_index.core.schema import (
     ImageNode,
     IndexNode,
     MediaResource,
+    MetadataMode,
     Node,
     NodeRelationship,
     ObjectType,
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.retrievers.sidr.nodes import NODE_KEY, ref_doc_id, to_node, to_passages
+from llama_index.retrievers.sidr.nodes import (
+    DOCUMENT_KEY,
+    ID_KEY,
+    RESERVED,
+    document_of,
+    of_documents,
+    to_node,
+    to_passages,
+)
 
 from sidr_rag import InvalidInputError, InvalidTypeError, Passage
+from sidr_rag.search.filters import filter_mask, parse_filter
 
 RELATIONSHIPS: dict[NodeRelationship, Any] = {
     NodeRelationship.SOURCE: RelatedNodeInfo(node_id="D1", node_type=ObjectType.DOCUMENT, metadata={"z": 1}, hash="h"),
@@ -62,7 +72,8 @@ def test_a_node_comes_back_as_it_was(node: BaseNode) -> None:
     assert type(back) is type(node)
     assert back == node
     assert back.hash == node.hash
-    assert back.ref_doc_id == node.ref_doc_id == ref_doc_id(stored(node))
+    assert back.ref_doc_id == node.ref_doc_id
+    assert document_of(back) == document_of(node)
     assert node.model_dump() == before
 
 
@@ -73,7 +84,8 @@ def test_the_indexed_text_is_that_of_the_embed_mode() -> None:
 
 def test_metadata_stay_filterable_and_the_text_is_not_stored_twice() -> None:
     passage = stored(NODES[1])
-    assert {key: value for key, value in passage.metadata.items() if key != NODE_KEY} == NODES[1].metadata
+    assert {key: value for key, value in passage.metadata.items() if key not in RESERVED} == NODES[1].metadata
+    assert (passage.metadata[ID_KEY], passage.metadata[DOCUMENT_KEY]) == ("full", "D1")
     assert "pump" not in json.dumps(stored(NODES[0]).metadata)
 
 
@@ -109,9 +121,42 @@ def test_a_subclass_comes_back_as_text_node() -> None:
 
 
 def test_a_passage_of_another_origin_becomes_a_text_node() -> None:
-    back = to_node(Passage("p", "text \ud800", "title", {"page": 1}))
-    assert back == TextNode(id_="p", text="text \ufffd", metadata={"page": 1})
-    assert ref_doc_id(Passage("p", "text")) is None
+    back = to_node(Passage("p \udfff", "text \ud800", "title", {"page": 1}))
+    assert isinstance(back, TextNode)
+    assert (back.node_id, back.text, back.ref_doc_id) == ("p \ufffd", "text \ufffd", None)
+    assert back.metadata == {"page": 1, "title": "title"}
+    # What was indexed is title and text; a language model may see the page.
+    assert back.get_content(MetadataMode.EMBED) == "title: title\n\ntext \ufffd"
+    assert back.get_content(MetadataMode.LLM) == "page: 1\ntitle: title\n\ntext \ufffd"
+    assert to_node(Passage("p", "text", "t", {"title": "own"})).metadata == {"title": "own"}
+
+
+def test_a_passage_of_a_file_has_the_file_as_source_document() -> None:
+    back = to_node(Passage("/a/b.md#0", "text", None, {"source": "/a/b.md", "kind": "md", "start": 0}))
+    assert back.ref_doc_id == "/a/b.md"
+    assert back.get_content(MetadataMode.LLM) == "source: /a/b.md\n\ntext"
+    assert back.get_content(MetadataMode.EMBED) == "text"
+    assert document_of(back) == ("/a/b.md", None)
+
+
+def test_documents_are_found_by_a_filter() -> None:
+    whole = Document(text="whole", id_="D2")
+    of_file = Passage("/a#0", "text", None, {"source": "/a", "kind": "txt", "start": 0})
+    named_alike = TextNode(text="x", id_="x", metadata={"source": "/a", "kind": "txt", "start": 0})
+    passages = [
+        stored(NODES[1]),
+        stored(whole),
+        of_file,
+        stored(named_alike),
+        Passage("p", "x", None, {"source": "/a"}),
+    ]
+
+    def matching(*documents: str) -> list[bool]:
+        return filter_mask(parse_filter(of_documents(documents)), [p.metadata for p in passages]).tolist()
+
+    assert matching("D1") == [True, False, False, False, False]
+    assert matching("D2", "/a") == [False, True, True, False, False]
+    assert matching() == [False] * 5
 
 
 def test_what_is_no_node_is_named() -> None:
@@ -122,6 +167,7 @@ def test_what_is_no_node_is_named() -> None:
             list(to_passages(given, {}))  # type: ignore[arg-type]
 
 
-def test_the_reserved_key_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=f"'x' has the reserved metadata key '{NODE_KEY}'|reserved"):
-        list(to_passages([TextNode(text="a", id_="x", metadata={NODE_KEY: 1})], {}))
+@pytest.mark.parametrize("key", RESERVED)
+def test_the_reserved_keys_are_refused(key: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"\\('x'\\) has the reserved metadata key '{key}'"):
+        list(to_passages([TextNode(text="a", id_="x", metadata={key: 1})], {}))

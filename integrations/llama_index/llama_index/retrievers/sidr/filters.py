@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from sidr_rag import InvalidTypeError
+
+Filters = MetadataFilters | Mapping[str, Any]
+"""LlamaIndex's filters, or one in the engine's own language (see `sidr_rag.search.filters`)."""
 
 _OPERATORS = {
     FilterOperator.EQ: "eq",
@@ -24,18 +28,20 @@ _OPERATORS = {
 }
 
 
-def engine_filter(filters: MetadataFilters | None) -> dict[str, Any] | None:
+def engine_filter(filters: Filters | None) -> dict[str, Any] | None:
     """The same filter for `SiDR.search`; None if nothing is filtered.
 
     NOT means that none of the filters matches, as in LlamaIndex's own stores; no filters at all match every node.
 
     Raises:
-        InvalidTypeError: if it is no `MetadataFilters`.
+        InvalidTypeError: if it is neither `MetadataFilters` nor a mapping. A mapping is checked by the engine.
     """
     if filters is None:
         return None
+    if isinstance(filters, Mapping):
+        return dict(filters)
     if not isinstance(filters, MetadataFilters):
-        raise InvalidTypeError(f"filters is a {type(filters).__name__}; give MetadataFilters or None")
+        raise InvalidTypeError(f"filters is a {type(filters).__name__}; give MetadataFilters, a mapping, or None")
     parts = [
         _condition(part) if isinstance(part, MetadataFilter) else engine_filter(part) or {} for part in filters.filters
     ]
@@ -44,6 +50,12 @@ def engine_filter(filters: MetadataFilters | None) -> dict[str, Any] | None:
     if filters.condition == FilterCondition.NOT:
         return {"not": {"or": parts}}
     return {"or" if filters.condition == FilterCondition.OR else "and": parts}
+
+
+def all_of(*filters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The engine's filter that every given one holds; None if none is given."""
+    given = [filter for filter in filters if filter is not None]
+    return {"and": given} if given else None
 
 
 def _condition(filter: MetadataFilter) -> dict[str, Any]:

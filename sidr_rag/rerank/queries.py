@@ -1,0 +1,59 @@
+"""The queries of one search, encoded when a stage first asks for it, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from sidr_rag.costs import clocked, note
+from sidr_rag.encoder import Encoder
+from sidr_rag.search.searcher import check_weights
+from sidr_rag.types import SparseVectors
+
+
+class Queries:
+    """Texts with their bags and vectors.
+
+    Args:
+        texts: the queries.
+        encoder: the store's.
+        dim: dimensions of the store.
+        representation: "theta", "lex", "bin" or "bot": what the first stage searches with.
+        max_active_dims: cuts V_theta.
+    """
+
+    def __init__(
+        self, texts: Sequence[str], encoder: Encoder, dim: int, representation: str, max_active_dims: int | None
+    ) -> None:
+        self.texts = texts
+        self.representation = representation
+        self._encoder = encoder
+        self._dim = dim
+        self._max_active_dims = max_active_dims
+
+    @cached_property
+    def bags(self) -> SparseVectors:
+        """The queries' own tokens, weight 1; nothing is encoded."""
+        with clocked("encode"):
+            return self._encoder.encode_queries(self.texts, representation="bot")
+
+    @cached_property
+    def theta(self) -> SparseVectors:
+        """V_theta."""
+        return self._encoded("theta")
+
+    @cached_property
+    def represented(self) -> SparseVectors:
+        """The chosen representation."""
+        if self.representation == "theta":
+            return self.theta
+        return self.bags if self.representation == "bot" else self._encoded(self.representation)
+
+    def _encoded(self, representation: str) -> SparseVectors:
+        with clocked("encode"):
+            vectors = self._encoder.encode_queries(
+                self.texts, representation=representation, max_active_dims=self._max_active_dims
+            )
+        note(queries=len(self.texts))
+        check_weights(vectors, self._dim)
+        return vectors

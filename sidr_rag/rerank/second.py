@@ -1,0 +1,172 @@
+"""The second stage of a search: the best m candidates of each query, scored by what embeds or reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.costs import clocked, note
+from sidr_rag.encoder import Encoder
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.index.passages import Row
+from sidr_rag.protocols import Reranker
+from sidr_rag.rerank.bi_encoder import BiEncoder
+from sidr_rag.rerank.codecs import ByteVectors, HalfWeights
+from sidr_rag.rerank.late import DenseEmbedder, PassageEmbedder, blend_scores
+from sidr_rag.rerank.queries import Queries
+
+NAMED = ("theta", "dense", "blend")
+
+Scoring: TypeAlias = Callable[[int, list[Row], NDArray[np.float32]], NDArray[np.float64]]
+"""(number of the query, candidates, their first-stage scores f32[n]) -> f64[n]."""
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A second stage blended with the first one's score: `reranker=Blend(BiEncoder("intfloat/e5-base-v2"), 0.5)`.
+
+    The late score is `share * z(first) + (1 - share) * z(second)`, z-scores over the candidates of a query.
+
+    Attributes:
+        second: "theta", "dense", or any other second stage.
+        share: of the first stage's score, 0 (the second alone) to 1.
+    """
+
+    second: Any
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
+            raise InvalidInputError(f"share={self.share!r} must be a number from 0 to 1")
+        if self.second == "blend" or isinstance(self.second, Blend):
+            raise InvalidInputError("second is a blend already; give 'theta', 'dense' or another second stage")
+        check_reranker(self.second, "second")
+
+
+def check_reranker(choice: object, name: str = "reranker") -> None:
+    """Refuse what is no second stage.
+
+    Raises:
+        InvalidInputError, InvalidTypeError: naming the choices.
+    """
+    if isinstance(choice, str):
+        if choice not in NAMED:
+            raise InvalidInputError(f"{name}={choice!r} is not known; choose one of {', '.join(map(repr, NAMED))}")
+    elif isinstance(choice, type) or not (
+        choice is None
+        or isinstance(choice, (Blend, BiEncoder, Encoder))
+        or callable(getattr(choice, "rerank", None))
+        or callable(choice)
+    ):
+        raise InvalidTypeError(
+            f"{name} is a {type(choice).__name__}; give one of {', '.join(map(repr, NAMED))}, an object with a rerank "
+            "method, or a callable"
+        )
+
+
+class SecondStages:
+    """Every second stage over one store; embeddings of passages are kept in the store's cache.
+
+    Args:
+        encoder: the store's.
+        theta: V_theta of passages.
+    """
+
+    def __init__(self, encoder: Encoder, theta: PassageEmbedder) -> None:
+        self._encoder = encoder
+        self._theta = theta
+        # Stand-ins of tests and of evaluations have no dense head.
+        self._has_dense = getattr(encoder.config, "dense", None) is not None
+
+    @property
+    def dense(self) -> DenseEmbedder | None:
+        """Vectors of the model's dense head, if it has one."""
+        if not self._has_dense:
+            return None
+        encoder = self._encoder
+        space = self._theta.cache.space(encoder.dense_fingerprint, ByteVectors())
+        return DenseEmbedder(encoder.encode_dense, space, encoder.dense_width)
+
+    def scoring(self, choice: str | Reranker | Any | None, queries: Queries) -> Scoring:
+        """What scores the candidates of these queries.
+
+        Raises:
+            InvalidInputError: if the model has no dense head and one is asked for.
+        """
+        if choice is None or choice == "blend":
+            share = self._encoder.config.rerank_blend or 0.0
+            return self._blended(self.scoring("dense" if self._has_dense else "theta", queries), share)
+        if isinstance(choice, Blend):
+            return self._blended(self.scoring(_inner(choice, dense=self._has_dense), queries), choice.share)
+        if choice == "theta":
+            return self._by_theta(queries, self._encoder, self._theta)
+        if choice == "dense":
+            return self._by_head(queries)
+        if isinstance(choice, BiEncoder):
+            return self._by_bi_encoder(queries, choice)
+        if isinstance(choice, Encoder):
+            space = self._theta.cache.space(choice.fingerprint, HalfWeights())
+            return self._by_theta(queries, choice, PassageEmbedder(choice, self._theta.cache, space))
+        return _by_object(queries, choice)
+
+    @staticmethod
+    def _blended(inner: Scoring, share: float) -> Scoring:
+        return lambda i, rows, first: blend_scores(first, inner(i, rows, first), share)
+
+    def _by_theta(self, queries: Queries, encoder: Encoder, embedder: PassageEmbedder) -> Scoring:
+        if encoder is self._encoder:
+            theta = queries.theta
+        else:
+            with clocked("encode"):
+                theta = encoder.encode_queries(queries.texts)
+            note(queries=len(queries.texts))
+        return lambda i, rows, _: embedder.scores(theta.row(i), _contents(rows))
+
+    def _by_head(self, queries: Queries) -> Scoring:
+        embedder = self.dense
+        if embedder is None:
+            raise InvalidInputError(
+                f"reranker='dense': the model {self._encoder.config.name!r} has no dense head; choose 'theta', or give "
+                "a BiEncoder"
+            )
+        with clocked("encode"):
+            vectors = self._encoder.encode_dense(queries.texts, "query")
+        note(queries=len(queries.texts))
+        return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
+
+    def _by_bi_encoder(self, queries: Queries, model: BiEncoder) -> Scoring:
+        with clocked("encode"):
+            vectors = model.encode_queries(queries.texts)
+        note(queries=len(queries.texts))
+        space = self._theta.cache.space(model.fingerprint, ByteVectors())
+        embedder = DenseEmbedder(model.encode_passages, space, model.width)
+        return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
+
+
+def _inner(blend: Blend, *, dense: bool) -> Any:
+    return ("dense" if dense else "theta") if blend.second is None else blend.second
+
+
+def _contents(rows: list[Row]) -> list[str]:
+    return [row.content for row in rows]
+
+
+def _by_object(queries: Queries, reranker: Any) -> Scoring:
+    call = reranker.rerank if callable(getattr(reranker, "rerank", None)) else reranker
+
+    def scores(i: int, rows: list[Row], first: NDArray[np.float32]) -> NDArray[np.float64]:
+        given = call(queries.texts[i], [row.passage() for row in rows], first.copy())
+        note(pairs=len(rows))
+        second = np.asarray(given, dtype=np.float64)
+        if second.shape != (len(rows),) or not np.isfinite(second).all():
+            raise InvalidInputError(
+                f"reranker gave an array of shape {second.shape}; "
+                f"it must give one finite score for each of {len(rows)} passages"
+            )
+        return second
+
+    return scores

@@ -1,0 +1,245 @@
+import numpy as np
+import pytest
+from stub_encoders import StubEncoder
+
+from sidr_rag import SiDR
+from sidr_rag.encoder import load_encoder
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.rerank import BiEncoder, Blend
+from sidr_rag.rerank.codecs import ByteVectors
+
+TEXTS = ["copper harbor ledger", "copper kettle", "winter garden", "copper river harbor", "harbor"]
+
+
+def ids(results):
+    return [r.passage.id for r in results]
+
+
+class WordVectors:
+    """A stand-in for a SentenceTransformer: one number for the length, one for each of two letters."""
+
+    max_seq_length = 99
+
+    def __init__(self):
+        self.texts = []
+
+    def get_sentence_embedding_dimension(self):
+        return 3
+
+    def encode(self, texts, **options):
+        self.texts += texts
+        return np.array([[len(t) / 10, t.count("r"), t.count("e")] for t in texts], np.float32)
+
+
+@pytest.fixture
+def sidr(make, tokenizer):
+    made = make(encoder=StubEncoder(tokenizer, spread=3, rerank_blend=0.4))
+    made.add(TEXTS, ids=list("abcde"))
+    return made
+
+
+def test_a_bi_encoder_orders_by_inner_products_of_rounded_vectors(sidr):
+    model = WordVectors()
+    encoder = BiEncoder(model)
+    results = sidr.search("copper harbor", k=9, rerank=9, reranker=encoder)
+    codec = ByteVectors()
+    query = model.encode(["copper harbor"])[0]
+    for r in results:
+        rounded = codec.decode(*codec.encode(model.encode([r.passage.content])[0]))
+        assert r.score == pytest.approx(float(query.astype(np.float64) @ rounded.astype(np.float64)), rel=1e-12)
+        assert r.reranked
+    assert [r.score for r in results] == sorted((r.score for r in results), reverse=True)
+    model.texts.clear()
+    assert sidr.search("copper harbor", k=9, rerank=9, reranker=encoder) == results
+    assert model.texts == ["copper harbor"], "passages come from the cache"
+    assert sidr.search("copper harbor", k=9, rerank=9, reranker=BiEncoder(WordVectors())) == results
+
+
+def test_what_a_search_costs_by_its_stages(sidr):
+    encoder = BiEncoder(WordVectors())
+    with sidr.measured() as beta:
+        sidr.search(["copper", "harbor"])
+    assert (beta.searches, beta.queries, beta.passages, beta.texts) == (2, 2, 0, 2)
+    with sidr.measured() as late:
+        sidr.search("copper harbor", rerank=3, reranker="theta")
+    assert (late.queries, late.passages, late.cache_hits) == (1, 3, 0)
+    with sidr.measured() as again:
+        sidr.search("copper harbor", rerank=4, reranker="theta")
+    assert (again.queries, again.passages, again.cache_hits) == (1, 1, 3)
+    with sidr.measured() as two:
+        sidr.search("copper harbor", rerank=4, reranker=encoder)
+    assert (two.queries, two.passages, two.texts) == (2, 4, 6), "two models embed the question, as the paper counts"
+    with sidr.measured() as words:
+        sidr.search("copper harbor", rerank=4, reranker=encoder, first_stage="lexical")
+    assert (words.queries, words.passages, words.cache_hits) == (1, 0, 4)
+    with sidr.measured() as pairs:
+        sidr.search("copper harbor", rerank=2, reranker=lambda q, passages, first: np.arange(len(passages)))
+    assert (pairs.pairs, pairs.passages) == (2, 0)
+
+
+def test_a_callable_is_a_second_stage(sidr):
+    def by_length(query, passages, scores):
+        assert query == "copper harbor"
+        assert len(scores) == len(passages)
+        return [len(p.text) for p in passages]
+
+    got = sidr.search("copper harbor", k=9, rerank=9, reranker=by_length)
+    assert ids(got) == ["a", "d", "b", "e"]
+    with pytest.raises(InvalidInputError, match="finite"):
+        sidr.search("copper", rerank=2, reranker=lambda q, passages, scores: [float("nan")] * len(passages))
+
+
+def test_a_blend_is_a_share_of_z_scores(sidr):
+    def z(values):
+        values = np.array(values, np.float64)
+        return (values - values.mean()) / values.std()
+
+    first = {r.passage.id: r.score for r in sidr.search("copper harbor", k=9)}
+    theta = {r.passage.id: r.score for r in sidr.search("copper harbor", k=9, rerank=9, reranker="theta")}
+    expected = dict(zip(first, 0.25 * z(list(first.values())) + 0.75 * z([theta[i] for i in first]), strict=True))
+    got = sidr.search("copper harbor", k=9, rerank=9, reranker=Blend("theta", 0.25))
+    assert {r.passage.id: pytest.approx(r.score, rel=1e-12) for r in got} == expected
+    own = sidr.search("copper harbor", k=9, rerank=9)
+    assert sidr.search("copper harbor", k=9, rerank=9, reranker=Blend(None, 0.4)) == own
+    assert sidr.search("copper harbor", k=9, rerank=9, reranker="blend") == own
+    assert ids(sidr.search("copper harbor", k=9, rerank=9, reranker=Blend("theta", 1))) == list(first)
+    assert sidr.search("copper harbor", k=9, rerank=9, reranker=Blend("theta", 0)) == sidr.search(
+        "copper harbor", k=9, rerank=9, reranker="theta"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make_choice", "word"),
+    [
+        (lambda: Blend("theta", 2), "share"),
+        (lambda: Blend("theta", True), "share"),
+        (lambda: Blend("blend"), "blend already"),
+        (lambda: Blend(Blend("theta")), "blend already"),
+        (lambda: Blend("nothing"), "nothing"),
+        (lambda: Blend(5), "int"),
+    ],
+)
+def test_a_blend_of_nothing_is_refused(make_choice, word):
+    with pytest.raises((InvalidInputError, InvalidTypeError), match=word):
+        make_choice()
+
+
+def test_other_choices_are_refused(sidr):
+    with pytest.raises(InvalidInputError, match="'nothing'"):
+        sidr.search("copper", reranker="nothing")
+    with pytest.raises(InvalidTypeError, match="int"):
+        sidr.search("copper", reranker=7)
+    with pytest.raises(InvalidTypeError, match="type"):
+        sidr.search("copper", reranker=BiEncoder)
+    with pytest.raises(InvalidInputError, match="no dense head"):
+        sidr.search("copper", rerank=3, reranker="dense")
+    assert sidr.search("zebra", rerank=3, reranker="theta") == []
+
+
+# Models with a dense head, and other models' V_theta: tiny, with weights drawn by a seed
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory):
+    import json
+
+    from safetensors.numpy import save_file
+
+    folder = tmp_path_factory.mktemp("models")
+
+    def make(name, seed, **config):
+        draw = np.random.default_rng(seed).normal
+        shapes = {
+            "embeddings.word_embeddings.weight": (1103, 16),
+            "embeddings.position_embeddings.weight": (64, 16),
+            "embeddings.token_type_embeddings.weight": (2, 16),
+            "encoder.layer.0.intermediate.dense.weight": (32, 16),
+            "encoder.layer.0.intermediate.dense.bias": (32,),
+            "encoder.layer.0.output.dense.weight": (16, 32),
+            "encoder.layer.0.output.dense.bias": (16,),
+        }
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes[f"encoder.layer.0.attention.{part}.weight"] = (16, 16)
+            shapes[f"encoder.layer.0.attention.{part}.bias"] = (16,)
+        weights = {f"bert_model.{n}": (draw(size=s) * 0.3).astype(np.float32) for n, s in shapes.items()}
+        layer = "bert_model.encoder.layer.0"
+        for norm in (
+            "bert_model.embeddings.LayerNorm",
+            f"{layer}.attention.output.LayerNorm",
+            f"{layer}.output.LayerNorm",
+            "ln",
+        ):
+            weights |= {f"{norm}.weight": np.ones(16, np.float32), f"{norm}.bias": np.zeros(16, np.float32)}
+        path = folder / name
+        path.mkdir()
+        described = {
+            "name": name,
+            "vocab_offset": 104,
+            "max_active_dims": {"query": 8, "passage": 16},
+            "max_length": 32,
+            "bert": {
+                "hidden_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "intermediate_size": 32,
+                "max_position_embeddings": 64,
+                "vocab_size": 1103,
+            },
+            **config,
+        }
+        (path / "config.json").write_text(json.dumps(described), encoding="utf-8")
+        save_file(weights, path / "model.safetensors")
+        words = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        vocab = "\n".join([*words, *(f"a{i}" for i in range(999))]) + "\n"
+        (path / "vocab.txt").write_text(vocab, encoding="utf-8")
+        return path
+
+    return make
+
+
+def some_texts():
+    return [f"a{i} a{i + 1} a{(i * 7) % 30} a5" for i in range(12)]
+
+
+def test_a_model_with_a_dense_head_uses_it_by_itself(tiny_folder, tmp_path):
+    folder = tiny_folder("two-heads", 1, dense={"pooling": "mean", "normalize": True}, rerank_blend=0.3)
+    with SiDR.from_texts(some_texts(), path=tmp_path / "s", model=folder, backend="numpy") as sidr:
+        with sidr.measured() as costs:
+            own = sidr.search("a5 a6", rerank=6)
+        assert (costs.queries, costs.passages) == (2, 6)
+        assert costs.query_tokens == 4
+        dense = {r.passage.id: r.score for r in sidr.search("a5 a6", rerank=6, reranker="dense")}
+        encoder = sidr.encoder
+        query = encoder.encode_dense(["a5 a6"], "query")[0].astype(np.float64)
+        codec = ByteVectors()
+        for r in sidr.search("a5 a6", rerank=6, reranker="dense")[:6]:
+            rounded = codec.decode(*codec.encode(encoder.encode_dense([r.passage.content])[0])).astype(np.float64)
+            assert r.score == pytest.approx(float(query @ rounded), rel=1e-6)
+        blended = sidr.search("a5 a6", rerank=6, reranker=Blend("dense", 0.3))
+        assert blended == own
+        assert sidr.search("a5 a6", rerank=6, reranker="theta") != own
+        assert len(dense) == 10
+        assert sidr.embed() == 12
+    with SiDR.open(tmp_path / "s", model=folder, backend="numpy") as again:
+        with again.measured() as costs:
+            assert again.search("a5 a6", k=12, rerank=12)
+            again.search("a5 a6", search="full")
+        assert costs.passages == 0, "both heads' vectors of every passage were kept"
+
+
+def test_the_v_theta_of_another_model(tiny_folder):
+    one, two = tiny_folder("one", 2), tiny_folder("two", 3)
+    other = load_encoder(two, backend="numpy")
+    with SiDR.from_texts(some_texts(), model=one, backend="numpy") as sidr:
+        results = sidr.search("a5 a6", rerank=20, k=20, reranker=other)
+        [(dims, weights)] = other.encode_queries(["a5 a6"])
+        query = np.zeros(other.dim)
+        query[dims] = weights
+        for r in results:
+            passage = other.encode_passages([r.passage.content]).toarray()[0].astype(np.float16).astype(np.float64)
+            assert r.score == pytest.approx(float(query @ passage), rel=1e-6)
+        own = sidr.search("a5 a6", rerank=20, k=20, reranker="theta")
+        assert [r.score for r in own] != [r.score for r in results]
+        with sidr.measured() as costs:
+            sidr.search("a5 a6", rerank=20, k=20, reranker=other)
+        assert (costs.passages, costs.cache_hits > 0) == (0, True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from sidr_rag.fork_lock import ForkLock
 
 STAGES = ("encode", "first_stage", "embed", "second_stage", "fetch")
 
@@ -103,7 +104,7 @@ class Ledger:
     """The totals of one store, and the accounts that are open for some calls; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._total = Costs()
         # A context variable follows a call into `asyncio.to_thread`, and no call of another thread is booked here.
         self._accounts: ContextVar[tuple[Costs, ...]] = ContextVar("accounts", default=())

@@ -152,7 +152,7 @@ def test_the_processes_end_with_an_interrupted_program(script, tmp_path, how) ->
             os.killpg(program.pid, how)  # as a terminal does: to every process of the group
         else:
             program.send_signal(how)
-        _, errors = program.communicate(timeout=30)
+        _, errors = program.communicate(timeout=120)  # a compiler at work in the background ends its step first
     deadline = time.monotonic() + 10
     while (left := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal
 
 State = Literal["running", "paused", "finished", "closed", "failed"]
-_NICENESS = 10
+_NICENESS = 5
 
 
 class Embedding:

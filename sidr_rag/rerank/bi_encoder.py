@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from sidr_rag.encoder.resolve import resolve_model
 from sidr_rag.encoder.settings import check_choice, check_texts
 from sidr_rag.encoder.windows import dense_vectors, windows
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraError
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.bert_files import bert_sizes, read_bert, read_config
 from sidr_rag.rerank.recipe import Recipe, family_of, folder_prompts, has_plain_modules, recipe_of
 
@@ -128,7 +128,7 @@ class _Bert:
         self._tokenizer: BagTokenizer = BagTokenizer(content, normalization="none")
         self._size = min(recipe.max_length, sizes.max_position_embeddings)
         self._backend, self._device = backend, device
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._body: Body | None = None
         described = [checkpoint_digest(folder), str(replace(recipe, query_prompt="")), self._tokenizer.fingerprint]
         self.fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]

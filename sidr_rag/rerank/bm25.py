@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraError
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.search.reference import NumpyKernel
 from sidr_rag.search.scan import SeqHits
@@ -95,7 +95,7 @@ class Bm25Keeper:
 
     def __init__(self, contents: Callable[[Sequence[int]], Iterable[str]]) -> None:
         self._contents = contents
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._kept: dict[Bm25, tuple[int, Bm25Index]] = {}
 
     def of(self, settings: Bm25, index: BotIndex) -> Bm25Index:

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import sqlite3
-import threading
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sidr_rag.errors import StorageError
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.codecs import Codec, HalfWeights
 from sidr_rag.rerank.codecs import Vector as Vector
 
@@ -95,7 +95,7 @@ class EmbeddingCache:
         # Embeddings that are rounded in another way are other embeddings.
         self._fingerprint = fingerprint if chosen.name == HalfWeights.name else f"{fingerprint}:{chosen.name}"
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._size = 0

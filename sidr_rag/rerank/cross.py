@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from sidr_rag.encoder.resolve import resolve_model
 from sidr_rag.encoder.settings import check_choice
 from sidr_rag.encoder.windows import length_batches, windows
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.bert_files import bert_sizes, read_bert, read_config
 from sidr_rag.rerank.bi_encoder import body_of
 from sidr_rag.types import Passage
@@ -106,7 +106,7 @@ class _Pairs:
         if self._length < 2 * _LEAST_PASSAGE:
             raise InvalidInputError(f"max_length={self._length} is too small; give at least {2 * _LEAST_PASSAGE}")
         self._backend, self._device = backend, device
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._loaded: tuple[Body, Mapping[str, NDArray[np.float32]]] | None = None
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.embedding_index import EmbeddingParts
 from sidr_rag.index.store import StaleStateError, Store
@@ -41,7 +41,7 @@ class FullSearch:
         self._embedder = embedder
         self._dense = dense
         self._pool = pool
-        self._lock = threading.Lock()  # of whoever makes a new index; the last one is read without it
+        self._lock = ForkLock()  # of whoever makes a new index; the last one is read without it
         self._nothing = EmbeddingParts(-1, store.settings.dim)
         self._kept: tuple[EmbeddingParts, frozenset[str]] = (self._nothing, frozenset())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from sidr_rag.costs import clocked, note
 from sidr_rag.encoder import Encoder
@@ -30,27 +29,33 @@ class Queries:
         self._encoder = encoder
         self._dim = dim
         self._max_active_dims = max_active_dims
+        self._vectors: dict[str, SparseVectors] = {}
 
-    @cached_property
+    @property
     def bags(self) -> SparseVectors:
         """The queries' own tokens, weight 1; nothing is encoded."""
-        with clocked("encode"):
-            return self._encoder.encode_queries(self.texts, representation="bot")
+        return self._made("bot")
 
-    @cached_property
+    @property
     def theta(self) -> SparseVectors:
         """V_theta."""
-        return self._encoded("theta")
+        return self._made("theta")
 
-    @cached_property
+    @property
     def represented(self) -> SparseVectors:
         """The chosen representation."""
-        if self.representation == "theta":
-            return self.theta
-        return self.bags if self.representation == "bot" else self._encoded(self.representation)
+        return self._made(self.representation)
+
+    def _made(self, representation: str) -> SparseVectors:
+        # No cached_property: before Python 3.12 it holds a lock of the whole class, across forks as well.
+        if representation not in self._vectors:
+            self._vectors[representation] = self._encoded(representation)
+        return self._vectors[representation]
 
     def _encoded(self, representation: str) -> SparseVectors:
         with clocked("encode"):
+            if representation == "bot":
+                return self._encoder.encode_queries(self.texts, representation="bot")
             vectors = self._encoder.encode_queries(
                 self.texts, representation=representation, max_active_dims=self._max_active_dims
             )

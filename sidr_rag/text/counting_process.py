@@ -5,6 +5,7 @@ It lives as long as its standard input is open. Both ends are this library's own
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 from typing import IO, Any
@@ -17,7 +18,12 @@ def main() -> None:
     """Take the tokenizer's settings, then count lists of texts until there are no more."""
     from sidr_rag.text.tokenizer import BagTokenizer
 
-    with os.fdopen(os.dup(1), "wb") as answers, open(0, "rb", closefd=False) as requests:
+    # A parent that was killed reads no answer: that is no error of this process.
+    with (
+        contextlib.suppress(BrokenPipeError),
+        os.fdopen(os.dup(1), "wb") as answers,
+        open(0, "rb", closefd=False) as requests,
+    ):
         os.dup2(2, 1)  # whatever else is printed must not mix with the answers
         tokenizer: BagTokenizer | None = None
         while (request := receive(requests)) is not None:

@@ -131,9 +131,12 @@ def test_time_grows_with_the_length(unit, bag_tokenizer) -> None:
     seconds = []
     for n in (150_000, 300_000):
         text = (unit * n)[:n]
-        start = time.process_time()
-        spans = split_spans(text, bag_tokenizer, max_tokens=160, overlap=20)
-        seconds.append(time.process_time() - start)
+        taken = []
+        for _ in range(2):  # the quicker one: others may be busy on this machine
+            start = time.process_time()
+            spans = split_spans(text, bag_tokenizer, max_tokens=160, overlap=20)
+            taken.append(time.process_time() - start)
+        seconds.append(min(taken))
         assert spans[-1][1] == len(text.rstrip())
     assert seconds[1] < 10
     assert seconds[1] <= 2.6 * seconds[0] + 0.3

@@ -7,6 +7,7 @@ from benchmarks.options import make_parser
 from benchmarks.results import Cell, Must, Result, Table
 from benchmarks.search_rounds import Measured, measure_rounds
 from benchmarks.searchers import NAMES, searcher
+from benchmarks.searchers.base import BatchSearcher
 
 _SIZES = (100_000, 1_000_000)
 _SMALL = (2_000,)
@@ -21,7 +22,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
     arguments = parser.parse_args()
     sizes = tuple(arguments.passages or (_SMALL if arguments.small else _SIZES))
-    names = [name for name in arguments.only if searcher(name).in_batches or name == _PLAIN]
+    names = [name for name in arguments.only if issubclass(searcher(name), BatchSearcher) or name == _PLAIN]
     measured: dict[int, dict[str, Measured]] = {}
     for n in sizes:
         corpus = prepare(arguments.folder, n, small=arguments.small)
@@ -57,7 +58,7 @@ def _per_query(name: str, kind: str, of_size: dict[str, Measured]) -> float | No
     times = of_size[name].sets.get(kind) if name in of_size else None
     if times is None:
         return None
-    return times.cpu_median / N_QUERIES if searcher(name).in_batches else times.cpu_median
+    return times.cpu_median / N_QUERIES if issubclass(searcher(name), BatchSearcher) else times.cpu_median
 
 
 def _table(title: str, kind: str, of_size: dict[str, Measured]) -> Table:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.corpora import SETS, Corpus
 from benchmarks.search_children import ChildFailedError, Served, built
 from benchmarks.searchers import searcher
+from benchmarks.searchers.base import BatchSearcher
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def _measure_set(
     wall: dict[str, list[Any]] = {name: [] for name in taken}
     for _ in range(rounds):
         for name in list(taken):
-            do = "batch" if batches and searcher(name).in_batches else "round"
+            do = "batch" if batches and issubclass(searcher(name), BatchSearcher) else "round"
             answer = _tried(measured[name], partial(children[name].ask, do))
             if answer is None:
                 del taken[name]

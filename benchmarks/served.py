@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.corpora import Corpus
 from benchmarks.machine import forget_peak, memory_bytes
 from benchmarks.searchers import NAMES, PeerAbsentError, searcher
+from benchmarks.searchers.base import BatchSearcher
 from benchmarks.timing import clocked
 
 
@@ -115,6 +116,7 @@ class _Serving:
 
     def batch(self) -> dict[str, Any]:
         """Milliseconds of all queries in one call."""
+        assert isinstance(self._searcher, BatchSearcher)
         _, seconds = clocked(self._searcher.search_all)
         return {"cpu": seconds.cpu * 1e3, "wall": seconds.wall * 1e3}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpora import K
-from benchmarks.searchers.base import Searcher, peer
+from benchmarks.searchers.base import BatchSearcher, peer
 
 BATCH = 32
 MOST_TOKENS = 256
@@ -48,14 +48,13 @@ def authors_tokenizer() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_file=str(DEFAULT_FOLDER / "tokenizer.json"))
 
 
-class TorchCsr(Searcher):
+class TorchCsr(BatchSearcher):
     """Dense queries times the transposed CSR matrix, then topk."""
 
     label = "the authors': torch CSR product, topk"
     packages = ("torch",)
     index = "torch"
     in_memory = True
-    in_batches = True
 
     def load(self) -> None:
         """The module, with one thread."""

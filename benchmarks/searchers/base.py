@@ -40,7 +40,6 @@ class Searcher(ABC):
         most_passages: where more would only cost time or memory.
         in_memory: whether `open` makes the index, and nothing is kept in the folder.
         reads_texts: whether its index is made of texts; otherwise of bags that are there already.
-        in_batches: whether it has a way of its own to answer many queries at once.
         exact: whether it promises the exact best.
         has_recall: whether its scores are those of the query vectors.
     """
@@ -52,7 +51,6 @@ class Searcher(ABC):
     most_passages: ClassVar[int | None] = None
     in_memory: ClassVar[bool] = False
     reads_texts: ClassVar[bool] = False
-    in_batches: ClassVar[bool] = False
     exact: ClassVar[bool] = True
     has_recall: ClassVar[bool] = True
 
@@ -83,10 +81,6 @@ class Searcher(ABC):
     def search(self, i: int) -> Any:
         """Answer query i; all that is measured."""
 
-    def search_all(self) -> Any:
-        """Answer all queries at once, where there is a way."""
-        raise NotImplementedError
-
     @abstractmethod
     def rows(self, found: Any) -> Sequence[int]:
         """Positions of the passages that `search` found."""
@@ -94,6 +88,14 @@ class Searcher(ABC):
     def settings(self) -> str:
         """What was chosen for this corpus, for people to read."""
         return ""
+
+
+class BatchSearcher(Searcher):
+    """A searcher that has a way of its own to answer many queries at once."""
+
+    @abstractmethod
+    def search_all(self) -> Any:
+        """Answer all queries of the set at once."""
 
 
 def folder_bytes(folder: Path) -> int:

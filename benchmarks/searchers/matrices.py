@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpora import K
-from benchmarks.searchers.base import Searcher, peer
+from benchmarks.searchers.base import BatchSearcher, peer
 from benchmarks.searchers.plain import compile_inversion, invert
 
 
-class ScipyCsr(Searcher):
+class ScipyCsr(BatchSearcher):
     """Passages times dense query, then argpartition."""
 
     label = "scipy CSR product, argpartition"
     packages = ("scipy",)
     index = "scipy"
     in_memory = True
-    in_batches = True
 
     def load(self) -> None:
         """The module."""
@@ -74,14 +73,13 @@ class _GivenVectors:
         return [self._rows[i] for i in queries]
 
 
-class SpladeIndex(Searcher):
+class SpladeIndex(BatchSearcher):
     """splade-index with its numba backend; its own encoder is replaced by vectors that are there already."""
 
     label = "splade-index (numba)"
     packages = ("splade_index", "numba")
     index = "splade_index"
     in_memory = True
-    in_batches = True
 
     def load(self) -> None:
         """The module."""

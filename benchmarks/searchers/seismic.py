@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpora import N_QUERIES, K
-from benchmarks.searchers.base import Searcher, peer
+from benchmarks.searchers.base import BatchSearcher, peer
 
 RECALL = 0.95
 _CUTS = (4, 6, 8, 10, 15, 20, 30, 50, 100, 200)
@@ -17,13 +17,12 @@ _FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6)
 _ROUNDS = 2
 
 
-class Seismic(Searcher):
+class Seismic(BatchSearcher):
     """Built with its defaults; of `query_cut` and `heap_factor` the fastest pair that reaches the recall."""
 
     label = "seismic, tuned to recall 0.95"
     packages = ("pyseismic-lsr",)
     index = "seismic"
-    in_batches = True
     exact = False
 
     def load(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from benchmarks.corpora import K
-from benchmarks.searchers.base import WORDS, Searcher
+from benchmarks.searchers.base import WORDS, BatchSearcher
 from sidr_rag import SiDR
 from sidr_rag.types import SparseVectors
 
@@ -20,14 +20,13 @@ def row_id(i: int) -> str:
     return f"p{i}"
 
 
-class SidrVectors(Searcher):
+class SidrVectors(BatchSearcher):
     """`SiDR.search_vectors`: the paper's beta search of a vector, ids fetched from the store."""
 
     label = "sidr: SiDR.search_vectors"
     packages = ("sidr-rag", "numpy", "numba", "tokenizers")
     index = "sidr"
     reads_texts = True
-    in_batches = True
 
     _sidr: SiDR
     _vectors: list[SparseVectors]

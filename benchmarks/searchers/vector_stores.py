@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpora import Corpus, K
-from benchmarks.searchers.base import Searcher, folder_bytes, peer
+from benchmarks.searchers.base import BatchSearcher, Searcher, folder_bytes, peer
 
 _UPSERTED_AT_ONCE = 1_000
 _FIELD = "tokens"
 
 
-class QdrantEdge(Searcher):
+class QdrantEdge(BatchSearcher):
     """An in-process Qdrant shard: its inverted index over sparse vectors, one search thread, no write-ahead log."""
 
     label = "qdrant-edge, sparse vectors"
     packages = ("qdrant-edge-py",)
     index = "qdrant"
-    in_batches = True
 
     def load(self) -> None:
         """The module."""

@@ -81,7 +81,8 @@ def test_the_best_ten_have_the_local_engines_bits(filled):
     ids=str,
 )
 def test_every_way_to_search(filled, search):
-    equal(filled.sidr, filled.local, filled.queries[:3], **search)
+    found = equal(filled.sidr, filled.local, filled.queries[:3], **search)
+    assert any(found) == (search.get("k") != 0)
 
 
 def test_all_matches(filled):
@@ -105,6 +106,12 @@ def test_late_reranking(filled):
 @pytest.mark.parametrize("condition", FILTERS, ids=str)
 def test_filters_mean_the_same(filled, condition):
     equal(filled.sidr, filled.local, filled.queries[:1], k=5, filter=condition)
+
+
+@pytest.mark.parametrize("filled", ["binary"], indirect=True)
+def test_most_of_these_filters_find_something(filled):
+    found = [filled.local.search(filled.queries[0], k=1, filter=condition) for condition in FILTERS]
+    assert sum(map(bool, found)) > len(FILTERS) * 3 // 4
 
 
 def test_explanations(filled):

@@ -104,8 +104,10 @@ def test_a_killed_process_stores_nothing(make, tmp_path) -> None:
 
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
     from sidr_rag import SiDR
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 
     def texts():
         for i in range(6000):
@@ -152,7 +154,7 @@ def test_the_processes_end_with_an_interrupted_program(script, tmp_path, how) ->
             os.killpg(program.pid, how)  # as a terminal does: to every process of the group
         else:
             program.send_signal(how)
-        _, errors = program.communicate(timeout=120)  # a compiler at work in the background ends its step first
+        _, errors = program.communicate(timeout=30)
     deadline = time.monotonic() + 10
     while (left := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]) and time.monotonic() < deadline:
         time.sleep(0.05)

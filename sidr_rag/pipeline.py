@@ -10,6 +10,7 @@ import numpy as np
 from sidr_rag.costs import Ledger, clocked, note
 from sidr_rag.encoder import Encoder
 from sidr_rag.errors import IndexFormatError
+from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.passages import Row
 from sidr_rag.index.store import StaleStateError, Store
@@ -21,8 +22,9 @@ from sidr_rag.rerank.fusion import first_stage_of
 from sidr_rag.rerank.late import PassageEmbedder
 from sidr_rag.rerank.queries import Queries
 from sidr_rag.rerank.second import Scoring, SecondStages
+from sidr_rag.search.beta import BetaKernel
 from sidr_rag.search.filters import Filter
-from sidr_rag.search.searcher import KernelChoice, SearchPool, SeqHits
+from sidr_rag.search.searcher import SearchPool, SeqHits
 from sidr_rag.search.weighting import BINARY, Weighting
 from sidr_rag.types import SearchResult, SparseVectors
 
@@ -40,21 +42,22 @@ class Pipeline:
         embedder: PassageEmbedder,
         weighting: Weighting,
         pool: SearchPool,
-        kernel: KernelChoice,
+        kernel: BetaKernel,
         ledger: Ledger | None = None,
+        device: str = "cpu",
     ) -> None:
         self.store = store
         self.encoder = encoder
         self.embedder = embedder
         self.weighting = weighting
         self.ledger = ledger or Ledger()
-        self.first = FirstStages(encoder, weighting, pool, kernel, lambda seqs: contents_of(store, seqs))
+        self.first = FirstStages(encoder, weighting, pool, kernel, lambda seqs: contents_of(store, seqs), device)
         self.second = SecondStages(encoder, embedder)
         self.full = FullSearch(store, embedder, self.second.dense, pool)
 
     def run(self, queries: Sequence[str], request: Request) -> list[list[SearchResult]]:
         """Results of every query; the passages returned are those that were scored."""
-        with self.ledger.booking():
+        with FORK_GATE, self.ledger.booking():
             note(searches=len(queries))
             return self._run(queries, self.settled(request))
 
@@ -62,7 +65,8 @@ class Pipeline:
         self, vectors: SparseVectors, k: int, condition: Filter | None
     ) -> tuple[list[SeqHits], dict[int, Row]]:
         """Hits of the paper's binary beta search, and the rows they name."""
-        return self._consistent(lambda index: self.first.beta(vectors, BINARY, k, condition, index))
+        with FORK_GATE:
+            return self._consistent(lambda index: self.first.beta(vectors, BINARY, k, condition, index))
 
     def embed_all(
         self, progress: Callable[[int, int], None] = lambda done, total: None, step: Callable[[], bool] = lambda: True

@@ -3,7 +3,6 @@ import signal
 import threading
 
 import pytest
-from stub_encoders import StubEncoder
 
 from sidr_rag.fork_lock import ForkLock
 
@@ -74,33 +73,3 @@ def test_a_forked_child_finds_it_free():
     finally:
         done.set()
         thread.join(60)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_children_rerank_while_the_parent_s_threads_do(make, tokenizer):
-    sidr = make(encoder=StubEncoder(tokenizer, spread=2))
-    sidr.add([f"copper {chr(97 + i)}" for i in range(26)], ids=[str(i) for i in range(26)])
-    expected = sidr.search("copper", rerank=20)
-    full = sidr.search("copper", search="full")
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            sidr.search("copper", rerank=20)
-            sidr.search("copper", search="auto")
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for t in threads:
-        t.start()
-
-    def child():
-        assert sidr.search("copper", rerank=20) == expected
-        assert sidr.search("copper", search="full") == full
-        assert sidr.costs().searches > 0
-
-    try:
-        assert [exit_status(child) for _ in range(8)] == [0] * 8
-    finally:
-        stop.set()
-        for t in threads:
-            t.join(60)

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sidr_rag.errors import IndexFormatError, SidrError, StorageError
+from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.index.passages import Row, SegmentEntry
 from sidr_rag.index.sqlite_errors import errno_of
 from sidr_rag.index.transaction import SqliteTransaction, lookup_ids, parts_of, row_of, text_of
 
 APPLICATION_ID = 0x53694452  # "SiDR"
+_SCANNED = 256  # rows read at a time
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE passages (
@@ -82,14 +84,11 @@ class Database:
             for suffix in ("", "-journal", "-wal", "-shm"):
                 partial.with_name(partial.name + suffix).unlink(missing_ok=True)
             os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            connection = sqlite3.connect(partial, isolation_level=None)
-            try:
+            with FORK_GATE, contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.executescript(_SCHEMA)
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", settings.items())
                 connection.execute("PRAGMA journal_mode = WAL")
-            finally:
-                connection.close()
             partial.replace(path)
         except (OSError, sqlite3.Error) as e:
             partial.unlink(missing_ok=True)
@@ -97,9 +96,10 @@ class Database:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Give SQLite's errors as this library's."""
+        """Give SQLite's errors as this library's; a fork waits until the block has ended."""
         try:
-            yield
+            with FORK_GATE:
+                yield
         except sqlite3.OperationalError as e:
             if "no such" in str(e):
                 raise IndexFormatError(f"{self.path}: a part of the database is missing ({e})") from e
@@ -185,10 +185,17 @@ class Database:
         query = "SELECT seq, id, title, text, metadata, crc FROM passages WHERE seq BETWEEN ? AND ? ORDER BY seq"
         with self.errors():
             connection = self._connect(write=False)
-            try:
-                for values in connection.execute(query, (first, last)):
-                    yield row_of(values)
-            finally:
+        try:
+            with self.errors():
+                cursor = connection.execute(query, (first, last))
+            more = True
+            while more:
+                with self.errors():  # not around the yield: a fork would wait for whoever reads on
+                    rows = [row_of(values) for values in cursor.fetchmany(_SCANNED)]
+                yield from rows
+                more = bool(rows)
+        finally:
+            with FORK_GATE:
                 connection.close()
 
     def begin(self) -> SqliteTransaction:
@@ -220,11 +227,11 @@ class Database:
 
     def close(self) -> None:
         """Close every connection of this process."""
-        with self._guard:
+        with FORK_GATE, self._guard:
             self._closed = True
             connections = list(self._connections)
         for connection in connections:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error), FORK_GATE:
                 connection.close()
         self._writer = None
 

@@ -11,12 +11,6 @@ from sidr_rag.errors import SidrError
 
 _log = logging.getLogger(__name__)
 
-# Held by merging threads while they are inside SQLite: a fork waits for them, since the child of a process that forks
-# at that moment would find SQLite's own locks taken for ever. Callers' threads are the callers' affair.
-FORK_GATE = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=FORK_GATE.acquire, after_in_parent=FORK_GATE.release, after_in_child=FORK_GATE.release)
-
 
 class Merger:
     """Runs merge steps one after the other, away from searches and writers."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeError
+from sidr_rag.fork_gate import FORK_GATE
+from sidr_rag.fork_lock import ForkLock
 from sidr_rag.search.json_values import MAX_DEPTH
 from sidr_rag.types import Passage
 
@@ -116,7 +117,7 @@ class MemoryTable:
     """Passages in dictionaries: for stores without a path."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self.rows: dict[int, Row] = {}
         self.seqs: dict[str, int] = {}
         self._generation = 0
@@ -154,7 +155,7 @@ class MemoryTable:
 
     def apply(self, inserted: dict[int, Row], deleted: set[int]) -> int:
         """Make a transaction's changes visible at once."""
-        with self._lock:
+        with FORK_GATE, self._lock:
             for seq in deleted:
                 row = self.rows.pop(seq, None)
                 if row is not None and self.seqs.get(row.id) == seq:

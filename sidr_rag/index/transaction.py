@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.index.passages import Row, SegmentChange
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class SqliteTransaction:
 
     def rollback(self) -> None:
         """See `Transaction`."""
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error), FORK_GATE:
             if self._c.in_transaction:
                 self._c.execute("ROLLBACK")
 

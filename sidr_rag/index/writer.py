@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from sidr_rag.errors import InvalidInputError, ReadOnlyError, SidrError
+from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
 from sidr_rag.index.folder import in_blocks, remove_quietly
 from sidr_rag.index.lock import WriterLock
 from sidr_rag.index.merge import merge_segments, plan_compaction, plan_merge
-from sidr_rag.index.merger import FORK_GATE, Merger
+from sidr_rag.index.merger import Merger
 from sidr_rag.index.passages import Row, SegmentChange, SegmentEntry, Transaction, metadata_of
 from sidr_rag.index.segment import Segment
 
@@ -102,7 +103,7 @@ class Writer:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[_Change]:
         """One commit: everything done inside becomes visible at the end, or nothing does."""
-        with self._store.write_lock:
+        with self._store.write_lock, contextlib.ExitStack() as gate:
             index = self._acquire()
             change = _Change(self._store.table.begin(), index.next_seq)
             saved: list[str] = []
@@ -118,6 +119,7 @@ class Writer:
                 after = index.changed(
                     add=change.added, delete=dead, generation=index.generation + 1, next_seq=change.next_seq
                 )
+                gate.enter_context(FORK_GATE)  # a forked child finds rows and index of the same commit
                 change.transaction.commit(
                     SegmentChange([_entry(v) for v in after.views], change.buried), after.next_seq
                 )
@@ -184,7 +186,7 @@ class Writer:
 
     def _merge_step(self) -> bool:
         """Make the next merge that is due: built beside the readers and writers, then put in place in one commit."""
-        index = self._store.published  # not `current`: this thread is in SQLite only with the gate held
+        index = self._store.published
         plan = plan_merge([(v.segment.n_rows, v.n_live) for v in index.views])
         if plan is None:
             return False

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sidr_rag.errors import StorageError
+from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.codecs import Codec, HalfWeights
 from sidr_rag.rerank.codecs import Vector as Vector
@@ -199,14 +200,14 @@ class EmbeddingCache:
 
     def close(self) -> None:
         """Close the file; a later call opens it again."""
-        with self._lock:
+        with self._lock, FORK_GATE:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     @contextlib.contextmanager
     def _open(self, *, transaction: bool = True, must: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, FORK_GATE:
             try:
                 if self._connection is None or self._pid != os.getpid():
                     self._connection, self._pid = self._connect(), os.getpid()

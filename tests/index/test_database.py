@@ -261,12 +261,12 @@ def test_purging_leaves_nothing_of_deleted_rows(path, database):
 
 
 def test_purging_beside_a_reader_that_keeps_old_pages_is_an_error(path, database):
-    put(database, row(1, "a", "secret"), row(2, "b"))
+    put(database, row(1, "a", "secret"), *(row(n, f"b{n}") for n in range(2, 1000)))
     scan = database.scan()
     next(scan)
     transaction = database.begin()
     transaction.delete([1])
-    transaction.commit(SegmentChange(), 100)
+    transaction.commit(SegmentChange(), 1000)
     database_timeouts_are_short(database)
     with pytest.raises(StorageError):
         database.purge()

@@ -20,7 +20,7 @@ from benchmarks.children import ROOT
 from benchmarks.options import default_folder
 from benchmarks.results import MARKDOWN, ORDER, write_markdown
 
-_BY_NAME = ("device_search",)  # needs a GPU
+_BY_NAME = ("device_search", "late_dev")  # a GPU is needed; `python -m benchmarks.late --split dev` makes it
 
 
 def main() -> None:

@@ -14,8 +14,9 @@ from benchmarks.machine import describe
 FOLDER = Path(__file__).resolve().parent / "results"
 MARKDOWN = Path(__file__).resolve().parent / "RESULTS.md"
 ORDER = (
-    *("indexing", "index_peers", "kernels", "one_query", "batch", "search_speed", "passage_bytes", "adding"),
-    *("first_answer", "growth", "startup", "store", "quality", "late", "backends", "device_search"),
+    *("indexing", "index_peers", "kernels", "one_query", "batch", "search_speed", "passage_bytes", "adding", "pruning"),
+    *("first_answer", "growth", "startup", "store", "quality", "late", "late_dev", "late_speed", "backends"),
+    "device_search",
 )
 
 Cell = str | int | float | None

@@ -16,7 +16,8 @@ from sidr_rag.pipeline import Pipeline
 from sidr_rag.rerank.cache import EmbeddingCache, content_key
 from sidr_rag.rerank.codecs import weight_codec
 from sidr_rag.rerank.late import PassageEmbedder
-from sidr_rag.search.searcher import KernelChoice, SearchPool
+from sidr_rag.search.beta import BetaKernel
+from sidr_rag.search.searcher import SearchPool
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.searching import Searching
 from sidr_rag.types import Passage
@@ -41,7 +42,8 @@ class SiDR(Searching):
         weighting: Weighting,
         *,
         num_threads: int | None = None,
-        kernel: KernelChoice = "auto",
+        kernel: BetaKernel = "auto",
+        device: str = "auto",
         cache_bytes: int = 1 << 30,
         embedding_precision: str = "float16",
     ) -> None:
@@ -58,10 +60,11 @@ class SiDR(Searching):
         super().__init__(store)
         self._encoder = encoder
         self._pool = SearchPool(num_threads)
-        self._pipeline = Pipeline(store, encoder, embedder, weighting, self._pool, kernel)
+        self._pipeline = Pipeline(store, encoder, embedder, weighting, self._pool, kernel, device=device)
         self._arguments: dict[str, Any] = {
             "num_threads": num_threads,
             "kernel": kernel,
+            "device": device,
             "cache_bytes": cache_bytes,
             "embedding_precision": embedding_precision,
         }
@@ -92,11 +95,13 @@ class SiDR(Searching):
             path: a folder to keep the store in; None keeps it in memory.
             overwrite: whether an existing store at `path` may be replaced, in one step at the end.
             model: "default" (bundled, no download), a folder, or a name on the model hub (needs the extra `[torch]`).
-            device: "auto", "cpu" or "cuda".
+            device: where queries are encoded, searched for and re-ranked: "auto" (CUDA where there is a card), "cpu",
+                "cuda" or "cuda:N". Results of beta search have the same bits everywhere.
             weighting: "default" (the model's own), "binary" (the paper's), or a `Weighting`.
             num_workers: how many other processes count tokens, for large collections; see `add`.
             options: of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`; of the search: `num_threads`,
-                `kernel`; of embeddings: `cache_bytes` (about so much is kept beside the store) and
+                `kernel` ("auto", or "numpy", "numba", "torch", "triton"; see `sidr_rag.search.beta.check_kernel`); of
+                embeddings: `cache_bytes` (about so much is kept beside the store) and
                 `embedding_precision` ("float16", within 0.05 % of each weight, or "uint8", within 0.2 % of a passage's
                 greatest weight and a quarter smaller).
 
@@ -149,13 +154,13 @@ class SiDR(Searching):
         if path is not None and Folder(Path(path)).is_store() and not overwrite:
             raise IndexFormatError(f"{path}: holds a store already; open it with SiDR.open, or pass overwrite=True")
         store = Store.in_memory(new_settings(weighting, encoder), encoder.tokenizer)
-        sidr = cls(store, encoder, chosen, **rest)
+        sidr = cls(store, encoder, chosen, device=device, **rest)
         fill(sidr)
         if path is None:
             return sidr
         write_snapshot(store, Path(path), overwrite=overwrite)
         sidr.close()
-        return cls(Store.open(Path(path), encoder.tokenizer), encoder, chosen, **rest)
+        return cls(Store.open(Path(path), encoder.tokenizer), encoder, chosen, device=device, **rest)
 
     @classmethod
     def open(
@@ -177,7 +182,7 @@ class SiDR(Searching):
             create: make an empty store if there is none.
             read_only: never write to the folder; searches still see what other processes commit.
             model: the model that the store was made for; a store never names one to load.
-            device: "auto", "cpu" or "cuda".
+            device: "auto", "cpu", "cuda" or "cuda:N"; as for `from_texts`.
             weighting: None uses what the store was made with.
             options: as for `from_texts`.
 
@@ -197,7 +202,7 @@ class SiDR(Searching):
         else:
             store = Store.open(folder, encoder.tokenizer, read_only=read_only)
         choice = stored_weighting(store.settings) if weighting is None else weighting
-        return cls(store, encoder, resolve_weighting(choice, encoder), **rest)
+        return cls(store, encoder, resolve_weighting(choice, encoder), device=device, **rest)
 
     def compact(self, purge: bool = False) -> None:
         """Merge the index into few segments; with `purge`, also leave nothing of deleted passages on disk."""
@@ -232,6 +237,7 @@ class SiDR(Searching):
             "segments": len(index.views),
             "levels": list(self._store.settings.thresholds),
             "index_bytes": sum(view.segment.nbytes for view in index.views),
+            "device_bytes": self._pipeline.first.device_bytes,
             "embedding_bytes": self._pipeline.full.nbytes,
             "cache_bytes": self._pipeline.embedder.cache.nbytes,
             "path": None if self.path is None else str(self.path),
@@ -247,6 +253,7 @@ class SiDR(Searching):
         if self._embedding is not None:
             self._embedding.close()
         super().close()
+        self._pipeline.first.close()
         self._pipeline.embedder.cache.close()
         self._pool.close()
 

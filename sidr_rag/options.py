@@ -10,6 +10,7 @@ from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.index.folder import StoreSettings
 from sidr_rag.inputs import as_count
 from sidr_rag.rerank.codecs import weight_codec
+from sidr_rag.search.beta import check_kernel
 from sidr_rag.search.weighting import BINARY, Weighting
 
 WeightingChoice = Literal["default", "binary"] | Weighting
@@ -23,6 +24,8 @@ def split_options(model: str | Path, device: str, options: dict[str, Any]) -> tu
 
     Raises:
         InvalidTypeError: for an unknown option; names it and the known ones.
+        InvalidInputError: for a value that cannot be used, or a CUDA device that is not there.
+        MissingExtraError: if an option needs a package that is absent.
     """
     unknown = sorted(set(options) - {*_ENCODER_OPTIONS, *_SEARCH_OPTIONS})
     if unknown:
@@ -34,10 +37,14 @@ def split_options(model: str | Path, device: str, options: dict[str, Any]) -> tu
     if "cache_bytes" in search:
         as_count("cache_bytes", search["cache_bytes"])
     weight_codec(search.get("embedding_precision", "float16"))
-    if search.get("kernel", "auto") not in ("auto", "numpy", "numba"):
-        raise InvalidInputError(f"kernel={search['kernel']!r} is not known; choose 'auto', 'numpy' or 'numba'")
+    check_kernel(search.get("kernel", "auto"), device)
     own = {name: value for name, value in options.items() if name in _ENCODER_OPTIONS}
-    return load_encoder(model, device=device, **own), search
+    encoder = load_encoder(model, device=device, **own)
+    if device.startswith("cuda"):
+        from sidr_rag.encoder.torch_body import torch_device
+
+        torch_device(device)  # a card that is not there is noticed before anything is indexed
+    return encoder, search
 
 
 def resolve_weighting(choice: WeightingChoice, encoder: Encoder) -> Weighting:

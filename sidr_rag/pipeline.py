@@ -106,7 +106,7 @@ class Pipeline:
             if request.search == "beta":
                 stage = first_stage_of(request.first_stage)
                 m = max(request.k, request.rerank)
-                hits = self.first.hits(stage, queries, m, request.filter, index)
+                hits = self.first.hits(stage, queries, m, request.filter, index, request.weight_floor)
             else:
                 hits = self.full.hits(queries.represented, request.k, request.filter, index)
         least = request.min_score

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from sidr_rag.errors import InvalidInputError
+from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.inputs import as_count
 from sidr_rag.rerank.fusion import first_stage_of
 from sidr_rag.rerank.second import check_reranker
@@ -41,6 +41,7 @@ class SearchArguments(TypedDict, total=False):
     reranker: RerankerChoice | None
     query_repr: str
     max_active_dims: int | None
+    weight_floor: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Request:
     reranker: RerankerChoice | None = None
     query_repr: str = "theta"
     max_active_dims: int | None = None
+    weight_floor: float = 0.0
 
     @classmethod
     def of(cls, *, filter: Mapping[str, Any] | None, **values: Any) -> Request:
@@ -68,6 +70,7 @@ class Request:
         values["rerank"] = as_count("rerank", values["rerank"])
         if values["max_active_dims"] is not None:
             values["max_active_dims"] = as_count("max_active_dims", values["max_active_dims"], least=1)
+        values["weight_floor"] = _share("weight_floor", values.get("weight_floor", 0.0))
         _one_of("search", values["search"], _SEARCHES)
         first_stage_of(values["first_stage"])
         _one_of("query_repr", values["query_repr"], _REPRESENTATIONS)
@@ -79,12 +82,25 @@ class Request:
             raise InvalidInputError(
                 f"rerank={values['rerank']} needs search='beta'; {values['search']!r} scores every passage"
             )
+        if values["search"] in ("full", "alpha") and values["weight_floor"]:
+            raise InvalidInputError(
+                f"weight_floor={values['weight_floor']!r} needs search='beta'; {values['search']!r} searches no "
+                "posting lists"
+            )
         return cls(filter=parse_filter(filter), **values)
 
     @property
     def representation(self) -> str:
         """What stands for the query in the first stage."""
         return "bot" if self.first_stage == "lexical" or self.search == "alpha" else self.query_repr
+
+
+def _share(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidTypeError(f"{name}={value!r} is a {type(value).__name__}; give a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise InvalidInputError(f"{name}={value!r} must be a share from 0 to 1")
+    return float(value)
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:

@@ -57,6 +57,7 @@ class Searching(Collection):
         reranker: RerankerChoice | None = None,
         query_repr: str = "theta",
         max_active_dims: int | None = None,
+        weight_floor: float = 0.0,
     ) -> list[SearchResult] | list[list[SearchResult]]:
         """The k best passages that share a token with the query vector: score descending, then oldest first.
 
@@ -81,6 +82,9 @@ class Searching(Collection):
                 arguments; see `sidr_rag.rerank`.
             query_repr: "theta", "lex", "bin" or "bot".
             max_active_dims: cut V_theta(q) to this many dimensions.
+            weight_floor: in beta search ("sidr" and "lexical"), leave out the query's dimensions whose weight is less
+                than this share, 0 to 1, of its greatest one: quicker, and an approximation, for what is left out is
+                missing from every score (`benchmarks/RESULTS.md` has what it costs in quality).
 
         Raises:
             InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
@@ -96,6 +100,7 @@ class Searching(Collection):
             reranker=reranker,
             query_repr=query_repr,
             max_active_dims=max_active_dims,
+            weight_floor=weight_floor,
         )
         queries = [query] if isinstance(query, str) else query_list(query)
         results = self._pipeline.run(queries, request) if queries else []
@@ -126,6 +131,7 @@ class Searching(Collection):
         first_stage: str = "sidr",
         query_repr: str = "theta",
         max_active_dims: int | None = None,
+        weight_floor: float = 0.0,
     ) -> Explanation:
         """The part of each token in a passage's score; the parts add up to it.
 
@@ -137,6 +143,7 @@ class Searching(Collection):
             first_stage: of beta search: "sidr", "lexical" or "overlap".
             query_repr: as for `search`.
             max_active_dims: as for `search`.
+            weight_floor: as for `search`.
 
         Raises:
             InvalidInputError: if there is no such passage, or the search's score has no parts by token.
@@ -151,6 +158,7 @@ class Searching(Collection):
             reranker=None,
             query_repr=query_repr,
             max_active_dims=max_active_dims,
+            weight_floor=weight_floor,
         )
         if first_stage_of(first_stage) not in ("sidr", "lexical", "overlap"):
             raise InvalidInputError(f"first_stage={first_stage!r} has no parts by token; choose 'sidr' or 'lexical'")
@@ -181,7 +189,7 @@ class Searching(Collection):
                 if request.first_stage == "overlap":
                     weighting = BINARY
                 else:
-                    weights = self._pipeline.first.weighed(asked.represented, asked.bags, index)
+                    weights = self._pipeline.first.weighed(asked.represented, asked.bags, index, request.weight_floor)
                 vocabulary = self._encoder.tokenizer.vocabulary
                 return explain_beta(passage_id, view, int(rows[0]), weights, asked.bags, weighting, index, vocabulary)
         raise InvalidInputError(f"passage_id={passage_id!r}: no such passage")

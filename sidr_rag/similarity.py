@@ -90,7 +90,11 @@ def search_relevance(sidr: SiDR, query: str, *, k: int = 10, **search: Any) -> l
         InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
     """
     request = Request.of(**{**_DEFAULTS, **search, "k": k})
-    lacking = [name for name in ("search", "rerank", "min_score") if getattr(request, name) != getattr(Request, name)]
+    lacking = [
+        name
+        for name in ("search", "rerank", "min_score", "weight_floor")
+        if getattr(request, name) != getattr(Request, name)
+    ]
     if sidr._pipeline.weighting != BINARY:
         lacking.append("this store's weighting")
     if lacking:

@@ -4,7 +4,6 @@ import os
 import pickle
 import re
 import shutil
-import threading
 import time
 import warnings
 
@@ -137,6 +136,7 @@ def test_the_api_is_the_one_that_adapters_rely_on():
         "reranker",
         "query_repr",
         "max_active_dims",
+        "weight_floor",
     ]
     assert names(SiDR.search_vectors) == ["self", "vectors", "k", "filter"]
     assert "SiDR" in sidr_rag.__all__
@@ -725,43 +725,24 @@ def test_a_killed_writer_leaves_whole_commits(make, tmp_path, start_child):
             sidr.close()
 
 
-def test_threads_search_while_others_change(make, tmp_path):
+def test_threads_search_while_others_change(make, run_beside, tmp_path):
     sidr = make(tmp_path / "s")
     sidr.add([f"anchor {i}" for i in range(20)], ids=[f"a{i}" for i in range(20)], metadatas=[{"keep": True}] * 20)
-    stop, faults = threading.Event(), []
 
-    def search(**arguments):
-        while not stop.is_set():
-            try:
-                found = sidr.search("anchor", k=100, **arguments)
-                assert {f"a{i}" for i in range(20)} <= set(ids(found)), "an anchor is missing"
-                assert all(r.passage.text.startswith("anchor") for r in found)
-            except Exception as e:
-                faults.append(e)
-                return
+    def searching(**arguments):
+        def search(n):
+            found = sidr.search("anchor", k=100, **arguments)
+            assert {f"a{i}" for i in range(20)} <= set(ids(found)), "an anchor is missing"
+            assert all(r.passage.text.startswith("anchor") for r in found)
 
-    def write():
-        i = 0
-        while not stop.is_set():
-            try:
-                sidr.add(
-                    [f"anchor x{i}", f"anchor {i % 20}"], ids=[f"x{i}", f"a{i % 20}"], metadatas=[{"keep": True}] * 2
-                )
-                sidr.delete([f"x{i}"])
-            except Exception as e:
-                faults.append(e)
-                return
-            i += 1
+        return search
 
-    targets = [search, lambda: search(filter={"keep": True}), lambda: search(search="full"), lambda: search(rerank=5)]
-    threads = [threading.Thread(target=t) for t in (*targets, write)]
-    for t in threads:
-        t.start()
-    time.sleep(2.5)
-    stop.set()
-    for t in threads:
-        t.join()
-    assert faults == []
+    def write(i):
+        sidr.add([f"anchor x{i}", f"anchor {i % 20}"], ids=[f"x{i}", f"a{i % 20}"], metadatas=[{"keep": True}] * 2)
+        sidr.delete([f"x{i}"])
+
+    options = ({}, {"filter": {"keep": True}}, {"search": "full"}, {"rerank": 5})
+    run_beside(*(searching(**each) for each in options), write)
     assert len(sidr) == 20
 
 

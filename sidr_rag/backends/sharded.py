@@ -58,7 +58,7 @@ class ShardedSiDR(SiDR):
                     shards.append(Store.create(path, settings, encoder.tokenizer))
                 else:
                     shards.append(Store.open(path, encoder.tokenizer, read_only=read_only))
-            return cls.of(shards, encoder, weighting, **rest)
+            return cls.of(shards, encoder, weighting, device=device, **rest)
         except BaseException:
             for shard in shards:
                 shard.close()

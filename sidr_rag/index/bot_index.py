@@ -56,14 +56,27 @@ class LengthFactors:
     """s(d) of the rows of a segment.
 
     Attributes:
-        factors: f64[n_rows].
+        values: f64[n_values]; the factors that there are.
+        at: int[n_rows]; where in `values` each row's is.
         steps: u16[n_chunks * 512]: the factors as `sidr_rag.search.bounds` rounds them.
         top: no factor is greater.
     """
 
-    factors: NDArray[np.float64]
+    values: NDArray[np.float64]
+    at: NDArray[Any]
     steps: NDArray[np.uint16]
     top: float
+
+    def of(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The factors of some rows, f64 like `rows`."""
+        factors: NDArray[np.float64] = self.values[self.at[rows]]
+        return factors
+
+    @cached_property
+    def factors(self) -> NDArray[np.float64]:
+        """f64[n_rows]: those of all rows; made on first use, since compiled scans need but a few of them."""
+        factors: NDArray[np.float64] = self.values[self.at]
+        return factors
 
 
 @dataclass(frozen=True)
@@ -140,30 +153,19 @@ class BotIndex:
         found = self._factors.get(key)
         if found is None:
             # One power for each length: equal lengths get equal bits wherever the passage stands.
-            lengths, at = _distinct(view.segment.lengths)
-            lengths = np.maximum(lengths, 1)  # a passage without tokens is never scored, and 0 has no negative power
+            lengths, at, present = view.segment.distinct_lengths
             average = self.total_length / self.n_live
-            factors = np.power(1.0 - slope + slope * (lengths.astype(np.float64) / average), -exponent)
-            of_rows = factors[at]
-            top = float(of_rows.max(initial=0.0))
+            factors = np.power(1.0 - slope + slope * (lengths / average), -exponent)
+            top = float(factors[present].max(initial=0.0))
             steps = np.zeros(chunks_of(view.segment.n_rows) * CHUNK_ROWS, np.uint16)
-            steps[: view.segment.n_rows] = steps_of(factors, top)[at]
-            found = self._factors[key] = LengthFactors(of_rows, steps, top)
+            np.take(steps_of(factors, top), at, out=steps[: view.segment.n_rows], mode="clip")
+            found = self._factors[key] = LengthFactors(factors, at, steps, top)
         return found
 
     def live_seqs(self) -> NDArray[np.uint64]:
         """u64[n_live]: all live passages in order."""
         parts = [v.segment.seqs if v.live is None else v.segment.seqs[v.live] for v in self.views]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-
-def _distinct(lengths: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Numbers among which every length is, and where each is."""
-    top = int(lengths.max(initial=0))
-    if top <= 4 * len(lengths) + 4096:
-        return np.arange(top + 1), lengths
-    distinct, at = np.unique(lengths, return_inverse=True)
-    return distinct.astype(np.int64), at
 
 
 def _df_of_rows(segment: Segment, rows: NDArray[np.int64]) -> NDArray[np.int64]:

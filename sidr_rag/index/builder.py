@@ -149,7 +149,8 @@ class _Inverter:
         self._dim = dim
         self._n_levels = len(codes) // dim if dim else 0
         kernel = kernel_for_building(n_rows) if dims.dtype == np.uint16 else None
-        self._kernel = kernel if isinstance(kernel, NumbaKernel) else None
+        able = isinstance(kernel, NumbaKernel) and kernel.has("count_lists", "fill_lists", "fill_bitmaps")
+        self._kernel = kernel if isinstance(kernel, NumbaKernel) and able else None
         self._forward = (np.ascontiguousarray(indptr), np.ascontiguousarray(dims), codes, n_rows)
 
     def list_lens(self, first: int, last: int, n_lists: int) -> NDArray[np.int64]:

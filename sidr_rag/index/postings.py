@@ -7,6 +7,7 @@ of memory; bitmaps come in chunks of 512 rows (a line of the processor's cache f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ BLOCK_ROWS = 1 << 16
 CHUNK_ROWS = 512
 CHUNK_WORDS = CHUNK_ROWS // 32
 ABSENT = -1  # in `Postings.codes`
+_BLOCK_CHUNKS = BLOCK_ROWS // CHUNK_ROWS
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,19 @@ class Postings:
         """Posting list i of one block."""
         first, starts = self.block_starts[block], self.list_starts[block]
         return self.rows[first + int(starts[i]) : first + int(starts[i + 1])]
+
+    def rows_in(self, block: int, codes: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
+        """Which rows of a block, counted from its first one, hold the key of each code; none is `ABSENT`."""
+        starts = self.list_starts[block].astype(np.int64) + self.block_starts[block]
+        lists = np.maximum(codes, 0)
+        ends = starts[1:][lists] if len(starts) > 1 else lists
+        chunks = self.bitmaps[block * _BLOCK_CHUNKS : (block + 1) * _BLOCK_CHUNKS]
+        for code, start, end in zip(codes.tolist(), starts[lists].tolist(), ends.tolist(), strict=True):
+            if code >= 0:
+                yield self.rows[start:end]
+            else:  # the bits past the last row are 0
+                packed = np.ascontiguousarray(chunks[:, -2 - code]).reshape(-1).view(np.uint8)
+                yield np.flatnonzero(np.unpackbits(packed, bitorder="little").view(np.bool_))
 
 
 def blocks_of(n_rows: int) -> int:

@@ -91,6 +91,22 @@ class Segment:
         longest: NDArray[np.int64] = lens.max(axis=1, initial=0)
         return longest
 
+    @cached_property
+    def distinct_lengths(self) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.int64]]:
+        """Lengths, at least 1, among which every row's is; where each row's is; and which of them any row has.
+
+        A passage without tokens is never scored, and 0 has no negative power.
+        """
+        top = int(self.lengths.max(initial=0))
+        if top <= 4 * self.n_rows + 4096:
+            at: NDArray[Any] = self.lengths
+            distinct = np.arange(top + 1, dtype=np.float64)
+            present = np.flatnonzero(np.bincount(at, minlength=1))
+        else:
+            found, at = np.unique(self.lengths, return_inverse=True)
+            distinct, present = found.astype(np.float64), np.arange(len(found))
+        return np.maximum(distinct, 1.0), at, present
+
     def level_bytes(self) -> list[tuple[int, int]]:
         """Of each level: bytes of the forward lists and of the inverted ones in a segment's file, their lengths too."""
         sizes = []
@@ -207,7 +223,7 @@ def _postings(path: Path, arrays: dict[str, NDArray[Any]], n_rows: int, n_keys: 
         and counts.dtype in _COUNTS
         and _ascending(list_keys, n_keys)
         and _ascending(bitmap_keys, n_keys)
-        and not len(np.intersect1d(list_keys, bitmap_keys))
+        and _disjoint(list_keys, bitmap_keys)
         and len(counts) == len(bitmap_keys)
         and (not len(counts) or int(counts.max()) <= n_rows)
         and len(lens) == n_blocks * len(list_keys)
@@ -245,6 +261,12 @@ def _ascending(keys: NDArray[Any], n_keys: int) -> bool:
     return keys.dtype == np.int32 and (
         not len(keys) or bool(keys[0] >= 0 and keys[-1] < n_keys and np.all(keys[1:] > keys[:-1]))
     )
+
+
+def _disjoint(keys: NDArray[np.int32], others: NDArray[np.int32]) -> bool:
+    """Whether no number is in both; both ascend."""
+    at = np.searchsorted(keys, others)
+    return not np.any(keys[at[at < len(keys)]] == others[at < len(keys)])
 
 
 def _inside(postings: Postings) -> bool:

@@ -104,13 +104,18 @@ def row_of(values: Any) -> Row:
 def _values_of(row: Row) -> tuple[int, bytes, bytes | None, bytes, bytes, int]:
     title = None if row.title is None else blob(row.title)
     stored = (row.seq, blob(row.id), title, blob(row.text), blob(row.metadata))
-    return (*stored, _checksum(*stored))
+    return (*stored, _crc(*stored))
 
 
 def _checksum(seq: Any, passage_id: Any, title: Any, text: Any, metadata: Any) -> int:
-    """SQLite does not notice a changed byte inside a value; with the lengths, no byte can change its column either."""
+    """Of a row as it was read; -1, which none has, where a column holds something else than bytes."""
     if not all(isinstance(value, bytes) for value in (passage_id, b"" if title is None else title, text, metadata)):
         return -1
+    return _crc(seq, passage_id, title, text, metadata)
+
+
+def _crc(seq: int, passage_id: bytes, title: bytes | None, text: bytes, metadata: bytes) -> int:
+    """SQLite does not notice a changed byte inside a value; with the lengths, no byte can change its column either."""
     lengths = f"{seq},{len(passage_id)},{-1 if title is None else len(title)},{len(text)}"
     return zlib.crc32(b"".join((lengths.encode(), passage_id, title or b"", text, metadata)))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from sidr_rag.errors import InvalidInputError, ReadOnlyError, SidrError
 from sidr_rag.fork_gate import FORK_GATE
+from sidr_rag.index.beside import Beside
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.index.database import Database
@@ -36,6 +37,7 @@ class _Change:
     transaction: Transaction
     next_seq: int
     added: list[SegmentView] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     buried: list[int] = field(default_factory=list)
 
 
@@ -125,7 +127,7 @@ class Writer:
                 )
             except BaseException:
                 change.transaction.rollback()
-                self._discard([*saved, *(view.name for view in change.added)])
+                self._discard([*saved, *change.files])
                 raise
             finally:
                 self._changing = False
@@ -170,8 +172,15 @@ class Writer:
         counts = self._store.tokenizer.counts(r.content for r in rows)
         metadatas = (metadata_of(r.metadata) for r in rows)
         segment = build_segment(counts, seqs, self._store.settings.thresholds, metadatas)
-        change.added.append(SegmentView(*self._kept(segment)))
-        change.transaction.insert(rows)
+        name = uuid.uuid4().hex
+        if self._store.folder is not None:
+            change.files.append(name)
+            with Beside(lambda: self._on_disk(name, segment)) as written:
+                change.transaction.insert(rows)
+            segment = written.result()
+        else:
+            change.transaction.insert(rows)
+        change.added.append(SegmentView(name, segment))
         change.next_seq += len(rows)
 
     def wait(self) -> None:
@@ -205,11 +214,15 @@ class Writer:
     def _kept(self, segment: Segment) -> tuple[str, Segment]:
         """A name for a new segment, and with a folder, the segment mapped from its file instead of held in memory."""
         name = uuid.uuid4().hex
+        return name, self._on_disk(name, segment)
+
+    def _on_disk(self, name: str, segment: Segment) -> Segment:
+        """The segment mapped from its file, which is whole and on disk when this returns; without a folder, itself."""
         if self._store.folder is None:
-            return name, segment
+            return segment
         path = self._store.folder.segment_file(name)
         segment.save(path)
-        return name, Segment.open(path, own=True)
+        return Segment.open(path, own=True)
 
     def _put_in_place(self, old: Sequence[SegmentView], merged: SegmentView | None) -> None:
         """Commit a merge, unless its segments are no longer there; what was deleted meanwhile stays deleted."""

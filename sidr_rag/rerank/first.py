@@ -12,9 +12,10 @@ from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.rerank.bm25 import Bm25, Bm25Keeper
 from sidr_rag.rerank.fusion import FirstStage, Fusion
 from sidr_rag.rerank.queries import Queries
+from sidr_rag.search.beta import BetaKernel, BetaSearcher
 from sidr_rag.search.filters import Filter
-from sidr_rag.search.searcher import KernelChoice, SearchPool, SeqHits, search_index
-from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
+from sidr_rag.search.searcher import SearchPool, SeqHits
+from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries, without_light_weights
 from sidr_rag.types import SparseVectors
 
 _NONE = np.empty(0, np.uint64)
@@ -27,8 +28,9 @@ class FirstStages:
         encoder: of queries.
         weighting: of beta search.
         pool: threads.
-        kernel: of beta search.
+        kernel: of beta search; see `sidr_rag.search.beta.check_kernel`.
         contents: texts of passages by seq, in the order asked for; raises StaleStateError if one is gone.
+        device: of beta search: "auto", "cpu", "cuda" or "cuda:N".
     """
 
     def __init__(
@@ -36,19 +38,33 @@ class FirstStages:
         encoder: Encoder,
         weighting: Weighting,
         pool: SearchPool,
-        kernel: KernelChoice,
+        kernel: BetaKernel,
         contents: Callable[[Sequence[int]], Iterable[str]],
+        device: str = "cpu",
     ) -> None:
         self._encoder = encoder
         self._weighting = weighting
-        self._pool = pool
-        self._kernel = kernel
+        self._searcher = BetaSearcher(pool, kernel, device)
         self._bm25 = Bm25Keeper(contents)
 
     def hits(
-        self, stage: FirstStage, queries: Queries, k: int, condition: Filter | None, index: BotIndex
+        self,
+        stage: FirstStage,
+        queries: Queries,
+        k: int,
+        condition: Filter | None,
+        index: BotIndex,
+        weight_floor: float = 0.0,
     ) -> list[SeqHits]:
         """The k best passages of each query: score descending, then seq ascending.
+
+        Args:
+            stage: which one.
+            queries: the queries.
+            k: how many.
+            condition: a filter, or None.
+            index: the state to search.
+            weight_floor: of "sidr" and "lexical"; see `weighed`.
 
         Raises:
             StaleStateError: if a passage of the state is gone (BM25 alone).
@@ -56,25 +72,38 @@ class FirstStages:
         """
         if isinstance(stage, Fusion):
             depth = max(k, stage.depth)
-            found = [self.hits(_single(part), queries, depth, condition, index) for part in stage.stages]
+            found = [self.hits(_single(part), queries, depth, condition, index, weight_floor) for part in stage.stages]
             return [stage.fuse(lists, k) for lists in zip(*found, strict=True)]
         if isinstance(stage, Bm25):
             return self._bm25_hits(stage, queries, k, condition, index)
         if stage == "overlap":
             return self.beta(queries.bags, BINARY, k, condition, index)
         asked = queries.bags if stage == "lexical" else queries.represented
-        return self.beta(self.weighed(asked, queries.bags, index), self._weighting, k, condition, index)
+        weights = self.weighed(asked, queries.bags, index, weight_floor)
+        return self.beta(weights, self._weighting, k, condition, index)
 
     def beta(
         self, vectors: SparseVectors, weighting: Weighting, k: int, condition: Filter | None, index: BotIndex
     ) -> list[SeqHits]:
         """Exact beta search of query vectors with a filter applied before the cut."""
         allowed = None if condition is None else lambda view: view.segment.columns.mask(condition)
-        return search_index(index, vectors, weighting, k, allowed=allowed, pool=self._pool, kernel=self._kernel)
+        return self._searcher.search(index, vectors, weighting, k, allowed=allowed)
 
-    def weighed(self, encoded: SparseVectors, own: SparseVectors, index: BotIndex) -> SparseVectors:
-        """w(t) of the scoring contract for this store's weighting and corpus."""
-        return weigh_queries(encoded, own, self._weighting, index.df, index.n_live)
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the index in a device's memory."""
+        return self._searcher.nbytes
+
+    def close(self) -> None:
+        """Let go of a device's memory."""
+        self._searcher.close()
+
+    def weighed(
+        self, encoded: SparseVectors, own: SparseVectors, index: BotIndex, weight_floor: float = 0.0
+    ) -> SparseVectors:
+        """w(t) of the scoring contract for this store's weighting and corpus, without what is below the floor."""
+        weights = weigh_queries(encoded, own, self._weighting, index.df, index.n_live)
+        return without_light_weights(weights, weight_floor) if weight_floor else weights
 
     def _bm25_hits(
         self, stage: Bm25, queries: Queries, k: int, condition: Filter | None, index: BotIndex

@@ -64,7 +64,7 @@ def rescore(doc_indptr: Any, doc_dims: Any, gains: Any, table: Any, factors: Any
         doc_dims: as in `Segment`.
         gains: f64[n_levels].
         table: f64[dim]; the query's weights.
-        factors: f64[n_rows], or empty.
+        factors: f64[m], of these rows, or empty.
         rows: i64[m]; changed.
         values: f32[m].
     """
@@ -81,7 +81,7 @@ def rescore(doc_indptr: Any, doc_dims: Any, gains: Any, table: Any, factors: Any
                 total += gain * table[doc_dims[j]]
         if total > 0.0:
             rows[count] = row
-            values[count] = np.float32(total * factors[row] if len(factors) else total)
+            values[count] = np.float32(total * factors[c] if len(factors) else total)
             count += 1
     return count
 

@@ -7,7 +7,7 @@ concurrent calls or after a fork), and it does not check bounds: see `NumbaKerne
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from sidr_rag.index.postings import BLOCK_ROWS
 from sidr_rag.search.bounds import BATCH, Query
 from sidr_rag.search.compiling import compile_for
-from sidr_rag.search.reference import check_postings, check_selection
+from sidr_rag.search.reference import NumpyKernel, check_postings, check_selection
 
 if TYPE_CHECKING:
     from sidr_rag.index.segment import Segment
 
 _NO_FACTORS = np.empty(0, np.float64)
 _NO_MASK = np.empty(0, np.bool_)
+_FIRST = ("score_rows", "select")
+_FUNCTIONS_OF = {"score": "score_rows", "scan": "scan_rows"}
 
 
 class NumbaKernel:
@@ -35,12 +37,14 @@ class NumbaKernel:
 
     name = "numba"
 
-    def __init__(self, *, cache: bool = True, pause: Callable[[], None] | None = None) -> None:
+    def __init__(self, *, cache: bool = True, pause: Callable[[], None] | None = None, complete: bool = True) -> None:
         """Import numba and compile, or load what an earlier process compiled.
 
         Args:
             cache: keep the compiled code in the user's cache folder (`NUMBA_CACHE_DIR` if that is set).
             pause: called between the steps; whatever it raises ends the construction.
+            complete: whether to compile everything now. Otherwise only plain accumulation is, which takes a third of
+                the time; `complete` does the rest, and until a function is there, callers ask `has` and do without.
 
         Raises:
             ImportError: if numba is not there.
@@ -50,15 +54,39 @@ class NumbaKernel:
 
         if getattr(numba.config, "DISABLE_JIT", False):
             raise RuntimeError("numba's compiler is switched off by NUMBA_DISABLE_JIT")
-        from sidr_rag.search import compiled_lists, compiled_scans, compiled_scores
-
         pause = pause or _no_pause
         pause()
+        self._cache = cache
         self._code: Any = SimpleNamespace()
-        for name, signatures in _signatures(numba.types).items():
-            module = next(m for m in (compiled_scans, compiled_scores, compiled_lists) if hasattr(m, name))
-            setattr(self._code, name, compile_for(getattr(module, name), signatures, cache, pause))
         self._scratch = threading.local()
+        self._compile(_FIRST, pause)
+        if complete:
+            self.complete(pause)
+
+    def has(self, *names: str) -> bool:
+        """Whether methods of these names can be called; `score` and `select` always can."""
+        return all(_FUNCTIONS_OF.get(name, name) in self._code.__dict__ for name in names)
+
+    def complete(self, pause: Callable[[], None]) -> None:
+        """Compile what is missing; one function after the other comes into use.
+
+        Args:
+            pause: called between the steps; whatever it raises is let through.
+        """
+        import numba
+
+        self._compile([name for name in _signatures(numba.types) if name not in _FIRST], pause)
+
+    def _compile(self, names: Sequence[str], pause: Callable[[], None]) -> None:
+        import numba
+
+        from sidr_rag.search import compiled_lists, compiled_scans, compiled_scores
+
+        signatures = _signatures(numba.types)
+        for name in names:
+            if name not in self._code.__dict__:
+                module = next(m for m in (compiled_scans, compiled_scores, compiled_lists) if hasattr(m, name))
+                setattr(self._code, name, compile_for(getattr(module, name), signatures[name], self._cache, pause))
 
     def score(self, segment: Segment, query: Query, scores: NDArray[np.float64], first_block: int = 0) -> None:
         """Add the query's weights to the scores of rows, in the canonical order; see `NumpyKernel.score`."""
@@ -104,7 +132,7 @@ class NumbaKernel:
             segment: what holds the rows.
             query: its weights.
             rows: i64[m], ascending; may be overwritten.
-            factors: f64[n_rows], or None for ones.
+            factors: f64[m], of these rows, or None for ones.
         """
         values = np.empty(len(rows), np.float32)
         table = self._table(segment.dim)
@@ -164,6 +192,9 @@ class NumbaKernel:
 
         Shapes, dtypes and errors are those of `NumpyKernel.accumulate_weighted`; `scores` must be contiguous.
         """
+        if not self.has("accumulate_weighted"):
+            NumpyKernel().accumulate_weighted(rows, values, starts, ends, weights, scores)
+            return
         check_postings(rows, values, starts, ends, weights, scores)
         self._code.accumulate_weighted(
             _plain(rows), _plain(values), _plain(starts), _plain(ends), _plain(weights), scores

@@ -80,10 +80,12 @@ class KernelLoader:
         """Nothing is built yet.
 
         Args:
-            build: makes the kernel; calls its argument between steps and lets through what that raises.
+            build: makes the kernel; calls its argument between steps and lets through what that raises. A kernel with a
+                method `complete`, of the same argument, is handed out before that is called.
         """
         self._build = build
         self._kernel: SearchKernel | None = None
+        self._complete = False
         self._failure: str | None = None
         self._exit_hook = False
         self._renew()
@@ -101,8 +103,8 @@ class KernelLoader:
         return self._failure
 
     def get(self) -> SearchKernel | None:
-        """The kernel if it is ready; otherwise see that it is being built."""
-        if self._kernel is None:
+        """The kernel if it is ready; see that it is being built, and completed."""
+        if not self._complete:
             self._start()
         return self._kernel
 
@@ -111,8 +113,8 @@ class KernelLoader:
         return self._kernel
 
     def wait(self) -> SearchKernel | None:
-        """The kernel, however long it takes; None if it cannot be built."""
-        if self._kernel is not None:
+        """The complete kernel, however long it takes; None if it cannot be built."""
+        if self._complete:
             return self._kernel
         self._start()
         thread = self._thread
@@ -122,7 +124,7 @@ class KernelLoader:
 
     def _start(self) -> None:
         with self._lock:
-            if self._kernel is not None or self._failure is not None or self._thread is not None:
+            if self._complete or self._failure is not None or self._thread is not None:
                 return  # ready, hopeless, or on its way
             if not self._exit_hook:
                 self._exit_hook = True
@@ -154,7 +156,10 @@ class KernelLoader:
         step = self._step
         with step:
             try:
-                self._kernel = self._build(pause)
+                if self._kernel is None:
+                    self._kernel = self._build(pause)
+                getattr(self._kernel, "complete", _nothing_left)(pause)
+                self._complete = True
             except _StoppedError:
                 return
             except Exception as error:
@@ -162,7 +167,8 @@ class KernelLoader:
 
     def _fail(self, error: Exception) -> None:
         self._failure = f"{type(error).__name__}: {error}"
-        _log.debug("no compiled search kernel, NumPy serves instead (%s)", self._failure)
+        lacking = "no compiled search kernel" if self._kernel is None else "the compiled search kernel lacks parts"
+        _log.debug("%s, NumPy serves instead (%s)", lacking, self._failure)
 
     def stop(self) -> None:
         """End a build at its next step, and wait for that."""
@@ -184,7 +190,7 @@ class KernelLoader:
     def after_fork_in_child(self) -> None:
         """Forget the parent's thread: the child builds its own when asked, unless the compiler was caught at work."""
         at_rest = getattr(self._fork, "held", False)
-        if not at_rest and self._kernel is None and self._failure is None:
+        if not at_rest and not self._complete and self._failure is None:
             self._failure = "the process was forked while the compiler was at work"
         self._renew()
 
@@ -192,7 +198,11 @@ class KernelLoader:
 def _build_compiled(pause: Callable[[], None]) -> SearchKernel:
     from sidr_rag.search.cpu import NumbaKernel
 
-    return NumbaKernel(pause=pause)
+    return NumbaKernel(pause=pause, complete=False)
+
+
+def _nothing_left(pause: Callable[[], None]) -> None:
+    """Most kernels are complete when they are made."""
 
 
 _compiled = KernelLoader(_build_compiled)

@@ -50,7 +50,13 @@ def groups_of(
     """
     batched: list[Group] = []
     narrow = all(part.segment.doc_dims.dtype == np.uint16 for part in parts)
-    if isinstance(kernel, NumbaKernel) and narrow and len(queries) > 1 and k <= _MOST_HITS:
+    if (
+        isinstance(kernel, NumbaKernel)
+        and kernel.has("scan_batch", "rescore")
+        and narrow
+        and len(queries) > 1
+        and k <= _MOST_HITS
+    ):
         n_rows = sum(part.segment.n_rows for part in parts)
         forward = _FORWARD_TABLE + _FORWARD_ENTRY * sum(len(part.segment.doc_dims) for part in parts)
         heavy = []

@@ -14,6 +14,7 @@ from sidr_rag.search.bounds import Query
 if TYPE_CHECKING:
     from sidr_rag.index.segment import Segment
 
+_AT_ONCE = 1 << 18  # entries that are added by one call: a few megabytes
 _ROW_TYPES = (np.dtype(np.uint16), np.dtype(np.uint32))
 
 
@@ -35,18 +36,23 @@ class NumpyKernel:
             first_block: where to begin.
         """
         postings = segment.postings
-        first_row = first_block * BLOCK_ROWS
-        for level, gain in enumerate(query.gains.tolist()):
-            if not gain:
-                continue
-            codes = postings.codes_of(level * segment.dim + query.dims)
-            for code, weight in zip(codes.tolist(), (gain * query.weights).tolist(), strict=True):
-                if code < ABSENT:
-                    scores[postings.flags_of(-2 - code)[first_row : first_row + len(scores)]] += weight
-                elif code >= 0:
-                    for base in range(0, len(scores), BLOCK_ROWS):
-                        rows = postings.list_of(first_block + base // BLOCK_ROWS, code)
-                        scores[base : base + BLOCK_ROWS][rows] += weight
+        levels = np.flatnonzero(query.gains)
+        keys = (levels[:, None] * segment.dim + query.dims).reshape(-1)
+        weights = (query.gains[levels, None] * query.weights).reshape(-1)
+        codes = postings.codes_of(keys.astype(np.int32))
+        codes, weights = codes[codes != ABSENT], weights[codes != ABSENT]
+        for base in range(0, len(scores), BLOCK_ROWS):
+            here = scores[base : base + BLOCK_ROWS]
+            held: list[NDArray[Any]] = []
+            first = size = 0
+            for i, rows in enumerate(postings.rows_in(first_block + base // BLOCK_ROWS, codes), start=1):
+                held.append(rows)
+                size += len(rows)
+                if size > _AT_ONCE or i == len(codes):
+                    # One entry after the other, as the order of a sum wants it.
+                    places = np.concatenate(held, dtype=np.intp)
+                    np.add.at(here, places, np.repeat(weights[first:i], [len(rows) for rows in held]))
+                    held, first, size = [], i, 0
 
     def accumulate_weighted(
         self,

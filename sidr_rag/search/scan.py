@@ -45,6 +45,11 @@ class Part:
         """s(d), f64[n_rows], or None for ones."""
         return None if self.lengths is None else self.lengths.factors
 
+    def rescored(self, kernel: NumbaKernel, query: Query, rows: NDArray[np.int64]) -> SeqHits:
+        """Those of some rows, i64 ascending (overwritten), that match, with their canonical scores."""
+        factors = None if self.lengths is None else self.lengths.of(rows)
+        return self.hits(*kernel.rescore(self.segment, query, rows, factors))
+
     @property
     def steps(self) -> NDArray[np.uint16]:
         """The factors as integers; empty for none."""
@@ -118,9 +123,7 @@ def search_part(kernel: SearchKernel, group: Group, part: Part, blocks: tuple[in
         part.segment, group.table, group.queries[0].gains, group.sizes, k, bits, part.steps, rows, limit
     )
     return [
-        _alone(kernel, query, part, blocks, k)
-        if candidates is None
-        else part.hits(*kernel.rescore(part.segment, query, candidates, part.factors))
+        _alone(kernel, query, part, blocks, k) if candidates is None else part.rescored(kernel, query, candidates)
         for query, candidates in zip(group.queries, found, strict=False)
     ]
 
@@ -128,15 +131,17 @@ def search_part(kernel: SearchKernel, group: Group, part: Part, blocks: tuple[in
 def _alone(kernel: NumbaKernel, query: Query, part: Part, blocks: tuple[int, int], k: int) -> SeqHits:
     """One query by the quickest way: the rows allowed, if few; a scan by integers; else plain accumulation."""
     first, last = blocks[0] * BLOCK_ROWS, min(part.segment.n_rows, blocks[1] * BLOCK_ROWS)
+    if not kernel.has("scan", "rescore"):
+        return _plainly(kernel, query, part, blocks, k)
     if part.mask is not None and part.n_allowed * _ROW_COST < part.segment.n_rows:
         rows = np.flatnonzero(part.mask[first:last]) + first
-        return part.hits(*kernel.rescore(part.segment, query, rows, part.factors))
+        return part.rescored(kernel, query, rows)
     scale = part.scale(query) if k <= _MOST_CANDIDATES // 4 else 0.0
     if scale:
         bits = _NO_BITS if part.bits is None else part.bits
         found = kernel.scan(part.segment, query, scale, k, bits, part.steps, blocks, _MOST_CANDIDATES)
         if found is not None:
-            return part.hits(*kernel.rescore(part.segment, query, found, part.factors))
+            return part.rescored(kernel, query, found)
     return _plainly(kernel, query, part, blocks, k)
 
 

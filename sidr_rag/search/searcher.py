@@ -71,6 +71,16 @@ def check_weights(vectors: SparseVectors, dim: int) -> None:
         raise InvalidInputError("vectors.weights must not be negative; drop or shift the negative ones")
 
 
+def check_dims(vectors: SparseVectors, index: BotIndex) -> None:
+    """Refuse dimensions that the index does not have.
+
+    Raises:
+        InvalidInputError: if there is one.
+    """
+    if len(vectors.dims) and not (vectors.dims.min() >= 0 and vectors.dims.max() < index.dim):
+        raise InvalidInputError(f"vectors.dims must lie in 0..{index.dim - 1}, the dimensions of the index")
+
+
 def search_index(
     index: BotIndex,
     vectors: SparseVectors,
@@ -98,8 +108,7 @@ def search_index(
     Raises:
         InvalidInputError: if a dimension is outside the index.
     """
-    if len(vectors.dims) and not (vectors.dims.min() >= 0 and vectors.dims.max() < index.dim):
-        raise InvalidInputError(f"vectors.dims must lie in 0..{index.dim - 1}, the dimensions of the index")
+    check_dims(vectors, index)
     parts = _parts(index, weighting, allowed) if k else []
     queries = _queries(vectors, weighting, index) if parts else {}
     chosen = kernel_for(sum(view.segment.n_rows for view in index.views), prefer=kernel)

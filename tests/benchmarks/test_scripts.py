@@ -27,7 +27,7 @@ def run_small(tmp_path_factory):
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=550,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
@@ -38,16 +38,17 @@ def run_small(tmp_path_factory):
 
 
 def test_one_query(run_small):
-    shown = run_small("one_query", "--rounds", "2", "--only", "sidr", "sidr_encode", "plain", "torch")
-    assert "**2,000 passages. 768 dimensions, flat tail" in shown
-    assert "| 2,000 passages: search_vectors, flat, recall | 1.000 | >= 1.0 | yes |" in shown
+    only = ("sidr", "sidr_encode", "torch")
+    shown = run_small("one_query", "--rounds", "2", "--passages", "500", "--only", *only)
+    assert "**500 passages. 768 dimensions, flat tail" in shown
+    assert "| 500 passages: search_vectors, flat, recall | 1.000 | >= 1.0 | yes |" in shown
     assert "| the authors': torch CSR product, topk |" in shown
     assert "| sidr: encoding the question alone |" in shown
 
 
 def test_batch(run_small):
-    shown = run_small("batch", "--rounds", "2", "--only", "sidr", "plain", "scipy")
-    assert "**2,000 passages, 768 dimensions, flat tail**" in shown
+    shown = run_small("batch", "--rounds", "2", "--passages", "500", "--only", "sidr", "plain", "scipy")
+    assert "**500 passages, 768 dimensions, flat tail**" in shown
     assert "| plain accumulation (numba) |" in shown
 
 
@@ -61,7 +62,7 @@ def test_index_peers(run_small):
 
 def test_passage_bytes(run_small):
     shown = run_small("passage_bytes", "--only", "sidr", "scipy")
-    assert "| one level, inverted, bytes a passage |" in shown
+    assert "| one level, inverted, bytes a passage of 75.0 distinct tokens |" in shown
     assert "| count >= 4 |" in shown
 
 
@@ -69,6 +70,14 @@ def test_adding_names_its_parts(run_small):
     shown = run_small("adding", "--rounds", "2")
     assert "100 passages until searchable and durable" in shown
     assert "| commit in SQLite (syncs) |" in shown
+    assert "| beside: write and sync the segment file |" in shown
+
+
+def test_pruning(run_small):
+    pytest.importorskip("ir_measures")
+    shown = run_small("pruning", "--rounds", "1")
+    assert "| 64 (the default) | off |" in shown
+    assert "| 8 | 0.4 |" in shown
 
 
 def test_first_answer(run_small):

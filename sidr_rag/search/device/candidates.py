@@ -39,6 +39,15 @@ class Candidates:
             np.concatenate([part.sums for part in parts]),
         )
 
+    def without(self, queries: NDArray[np.bool_]) -> Candidates:
+        """Those of the other queries.
+
+        Args:
+            queries: bool[number of queries].
+        """
+        keep = ~queries[self.queries]
+        return Candidates(self.queries[keep], self.views[keep], self.rows[keep], self.sums[keep])
+
     def best(self, k: int, n_queries: int, bound: Bound) -> Candidates:
         """Those that can be among their query's k best, by the sums of all."""
         keep = np.ones(len(self.queries), dtype=np.bool_)

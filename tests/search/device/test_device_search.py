@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import weakref
 
 import numpy as np
 import pytest
 
+from sidr_rag.errors import InvalidInputError
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.search.searcher import search_index
@@ -15,9 +19,11 @@ from sidr_rag.types import SparseVectors, TokenCounts
 
 torch = pytest.importorskip("torch")
 
+from sidr_rag.search.device import scorer as scorer_module  # noqa: E402
 from sidr_rag.search.device import searcher as searcher_module  # noqa: E402
 from sidr_rag.search.device import shard as shard_module  # noqa: E402
 from sidr_rag.search.device.part import Part  # noqa: E402
+from sidr_rag.search.device.scorer import scorer_for  # noqa: E402
 from sidr_rag.search.device.searcher import DeviceSearcher  # noqa: E402
 from sidr_rag.search.device.torch_scorer import TorchScorer  # noqa: E402
 
@@ -96,9 +102,9 @@ def assert_same(searcher, index, vectors, weighting, k, allowed=None):
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=["binary", "two levels", "levelled"])
 def test_rankings_and_scores_are_those_of_the_processor(scorer, weighting, weights):
     rng = np.random.default_rng(7)
-    index = index_of(rng, [200, 1, 129, 128], 500, dead=0.2)
+    index = index_of(rng, [200, 1, 129, 128], 500, longest=12, dead=0.2)
     searcher = DeviceSearcher("cpu", scorer=scorer)
-    for n_queries, k in ((1, 10), (17, 700), (3, 40)):
+    for n_queries, k in ((1, 10), (17, 1), (2, 700)):
         right = assert_same(searcher, index, queries_of(rng, n_queries, 500, 30, weights), weighting, k)
         assert any(len(seqs) for seqs, _ in right)
 
@@ -123,7 +129,7 @@ def test_many_dimensions_need_wide_entries(scorer):
 
 def test_filters_and_deletions_come_before_the_cut(scorer):
     rng = np.random.default_rng(10)
-    index = index_of(rng, [260, 140], 300, dead=0.5)
+    index = index_of(rng, [260, 140], 300, longest=15, dead=0.5)
     chosen = {view.name: rng.random(view.segment.n_rows) < 0.1 for view in index.views}
     searcher = DeviceSearcher("cpu", scorer=scorer)
     vectors = queries_of(rng, 6, 300, 25)
@@ -155,16 +161,111 @@ def test_weights_that_would_vanish_beside_others_still_find(scorer):
 
 def test_a_mass_of_equal_scores_goes_to_the_processor(scorer, monkeypatch):
     rng = np.random.default_rng(13)
-    index = index_of(rng, [700], 40)
+    index = index_of(rng, [500, 200], 40)
     monkeypatch.setattr(searcher_module, "_MOST_CANDIDATES", 50)
-    vectors = SparseVectors.from_rows([([0], [1.0]), ([0, 1], [1.0, 1.0])], 40)
-    right = assert_same(DeviceSearcher("cpu", scorer=scorer), index, vectors, BINARY, 10)
+    monkeypatch.setattr(shard_module, "_PAIRS", 3)
+    gone = []
+
+    def counted(index, vectors, *arguments, **options):
+        gone.append(vectors.row(0)[0].tolist())
+        return search_index(index, vectors, *arguments, **options)
+
+    monkeypatch.setattr(searcher_module, "search_index", counted)
+    spread = queries_of(rng, 1, 40, 30).row(0)
+    vectors = SparseVectors.from_rows([([0], [1.0]), spread, ([0, 1], [1.0, 1.0])], 40)
+    right = assert_same(DeviceSearcher("cpu", scorer=scorer), index, vectors, BINARY, 3)
     assert len(set(right[0][1].tolist())) == 1
+    assert gone == [[0], [0, 1]]  # the query beside them stays on the device
+
+
+def test_what_cannot_match_is_left_out_and_the_rest_refused(scorer):
+    rng = np.random.default_rng(20)
+    index = index_of(rng, [150], 100)
+    searcher = DeviceSearcher("cpu", scorer=scorer)
+    rows = [([2, 3, 5], [1.0, -2.0, 0.5]), ([4], [-1.0]), ([], [])]
+    narrow = SparseVectors.from_rows(rows, 6)  # fewer dimensions than the index has
+    right = assert_same(searcher, index, narrow, LEVELLED, 10)
+    assert [bool(len(seqs)) for seqs, _ in right] == [True, False, False]
+    infinite = SparseVectors.from_rows([([2, 3], [np.inf, 1.0])], 100)
+    assert_same(searcher, index, infinite, BINARY, 200)
+    with pytest.raises(InvalidInputError, match=r"0\.\.99"):
+        searcher.search(index, SparseVectors.from_rows([([100], [1.0])], 101), BINARY, 5)
+
+
+def test_deletions_are_sent_to_the_device_once(monkeypatch):
+    rng = np.random.default_rng(21)
+    index = index_of(rng, [150, 90], 100, dead=0.3)
+    searcher = DeviceSearcher("cpu", scorer=TorchScorer())
+    vectors = queries_of(rng, 2, 100, 9)
+    assert_same(searcher, index, vectors, BINARY, 5)
+    [part] = searcher._shards[0]._parts
+    held = searcher._shards[0]._masks[part.names[0]][1]
+    assert_same(searcher, index, vectors, BINARY, 7)
+    assert searcher._shards[0]._masks[part.names[0]][1] is held
+    # A filter's masks are new each time, and do not replace it.
+    assert_same(searcher, index, vectors, BINARY, 7, lambda view: rng.random(view.segment.n_rows) < 2)
+    assert searcher._shards[0]._masks[part.names[0]][1] is held
+    after = index.changed(add=[], delete=index.views[1].segment.seqs[:50], generation=1, next_seq=1000)
+    assert_same(searcher, after, vectors, BINARY, 7)
+    assert searcher._shards[0]._masks[part.names[0]][1].sum() < held.sum()
+
+
+def test_a_part_that_is_gone_is_freed_before_the_next_is_made(scorer, monkeypatch):
+    rng = np.random.default_rng(22)
+    index = index_of(rng, [100, 60], 100)
+    searcher = DeviceSearcher("cpu", scorer=scorer)
+    vectors = queries_of(rng, 2, 100, 9)
+    assert_same(searcher, BotIndex.of(100, index.views[:1]), vectors, BINARY, 5)
+    gone = weakref.ref(searcher._shards[0]._parts[0].lengths)
+    build = Part.of.__func__
+    there = []
+
+    def noted(cls, views):
+        there.append(gone() is not None)
+        return build(cls, views)
+
+    monkeypatch.setattr(Part, "of", classmethod(noted))
+    assert_same(searcher, BotIndex.of(100, index.views[1:]), vectors, BINARY, 5)
+    assert there == [False]
+    searcher.close()
+    assert searcher.nbytes == 0
+
+
+def test_long_passages_make_shorter_parts(monkeypatch):
+    rng = np.random.default_rng(23)
+    monkeypatch.setattr(shard_module, "_MOST_ENTRIES", 1000)
+    index = index_of(rng, [60, 60, 200, 5], 100)
+    searcher = DeviceSearcher("cpu", scorer=TorchScorer())
+    assert_same(searcher, index, queries_of(rng, 2, 100, 10), LEVELLED, 30)
+    assert len(searcher._shards[0]._parts) > 2
+
+
+def test_the_choice_of_a_scorer(monkeypatch):
+    device = torch.device("cpu")
+    assert isinstance(scorer_for(device), TorchScorer)
+    assert isinstance(scorer_for(device, "torch"), TorchScorer)
+    assert isinstance(scorer_for(device, "triton"), type(triton_scorer()))
+
+
+def test_triton_that_cannot_compile_gives_way_to_torch(monkeypatch):
+    broken = type(triton_scorer())
+
+    def no_compiler(*_):
+        raise RuntimeError("no C compiler")
+
+    monkeypatch.setattr(broken, "block_maxima", no_compiler)
+    monkeypatch.setattr(scorer_module, "on", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(Part, "to", lambda part, device, pin=False: part)
+    monkeypatch.setattr(torch, "ones", functools.partial(lambda make, *a, device=None, **o: make(*a, **o), torch.ones))
+    with pytest.raises(InvalidInputError, match=r"no C compiler.*kernel='torch'"):
+        scorer_for(torch.device("cuda"), "triton")
+    with pytest.warns(RuntimeWarning, match=r"no C compiler.*same results"):
+        assert isinstance(scorer_for(torch.device("cuda")), TorchScorer)
 
 
 def test_only_new_segments_are_copied(scorer, monkeypatch):
     rng = np.random.default_rng(14)
-    index = index_of(rng, [200, 50], 300)
+    index = index_of(rng, [200, 50], 300, longest=12)
     searcher = DeviceSearcher("cpu", scorer=scorer)
     vectors = queries_of(rng, 3, 300, 20)
     copied = []
@@ -178,7 +279,7 @@ def test_only_new_segments_are_copied(scorer, monkeypatch):
     assert_same(searcher, index, vectors, LEVELLED, 10)
     assert copied == [view.name for view in index.views]
     seqs = np.arange(1000, 1060, dtype=np.uint64)
-    fresh = SegmentView("f" * 32, build_segment(counts_of(rng, 60, 300, 40), seqs, (1, 2, 4)))
+    fresh = SegmentView("f" * 32, build_segment(counts_of(rng, 60, 300, 12), seqs, (1, 2, 4)))
     after = index.changed(add=[fresh], delete=index.views[0].segment.seqs[:30], generation=1, next_seq=1060)
     assert_same(searcher, after, vectors, LEVELLED, 10)
     assert copied[2:] == ["f" * 32]
@@ -187,7 +288,7 @@ def test_only_new_segments_are_copied(scorer, monkeypatch):
 
 def test_many_small_parts_become_one(scorer, monkeypatch):
     rng = np.random.default_rng(15)
-    monkeypatch.setattr(shard_module, "_MOST_PARTS", 3)
+    monkeypatch.setattr(shard_module, "_MOST_SMALL_PARTS", 3)
     searcher = DeviceSearcher("cpu", scorer=scorer)
     index = index_of(rng, [20] * 8, 100)
     vectors = queries_of(rng, 2, 100, 10)

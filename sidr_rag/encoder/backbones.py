@@ -12,9 +12,9 @@ import importlib.util
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraErr
 
 Backend = Literal["auto", "numpy", "torch"]
 DType = Literal["auto", "float32", "bfloat16"]
+Summarized: TypeAlias = Callable[[NDArray[np.float32]], None]
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 # Torch's import takes one to three seconds, and it saves about 0.2 ms a token.
@@ -59,12 +60,21 @@ class Backbone(Protocol):
     batch_tokens: int
     screens: bool
 
-    def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """f32[len(sequences), dim]; sequences carry their first and last special token."""
+    def pooled_logits(
+        self, sequences: Sequence[Sequence[int]], summarized: Summarized | None = None
+    ) -> NDArray[np.float32]:
+        """f32[len(sequences), dim]; sequences carry their first and last special token.
+
+        Where the model has a dense head, `summarized` is told what the body's `summaries` would give for them.
+        """
         ...
 
     def best_logits(
-        self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int
+        self,
+        sequences: Sequence[Sequence[int]],
+        own: Sequence[NDArray[np.int32]],
+        k: int,
+        summarized: Summarized | None = None,
     ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
         """For each sequence dims (ascending) and logits: its own ones, and all that can be among the k greatest."""
         ...

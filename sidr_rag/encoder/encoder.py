@@ -6,6 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +19,8 @@ from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.model_tokenizer import load_tokenizer, special_token_ids
-from sidr_rag.encoder.resolve import DEFAULT_FOLDER, DEFAULT_MODEL, resolve_model
+from sidr_rag.encoder.recent import RecentVectors
+from sidr_rag.encoder.resolve import resolve_model
 from sidr_rag.encoder.settings import (
     SPECIAL_TOKENS,
     EncoderSettings,
@@ -37,7 +39,7 @@ from sidr_rag.encoder.sparsify import (
     merged_rows,
     sparse_row,
 )
-from sidr_rag.encoder.windows import chunks, dense_vectors, length_batches, windows
+from sidr_rag.encoder.windows import Item, WindowMeans, chunks, dense_vectors, length_batches, windows
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.types import SparseVectors
 
@@ -46,59 +48,8 @@ if TYPE_CHECKING:
 
 _TEXTS_AT_ONCE = 256
 _SEQUENCES_AT_ONCE = 256
+_RECENT = 4096  # 6 MB of vectors of 384 numbers
 _SCREENED_SHARE = 8  # of the dimensions: with more of them active, screening saves nothing
-
-
-def load_encoder(
-    model: str | Path = DEFAULT_MODEL,
-    *,
-    device: str = "auto",
-    dtype: str = "float32",
-    normalization: str = "nfkc",
-    sparsify: str = "union",
-    max_length: int | None = None,
-    truncate: bool = False,
-    backend: str = "auto",
-    activation: str | None = None,
-) -> Encoder:
-    """An encoder; its configuration and tokenizer are read now, its weights by the first call that needs them.
-
-    Args:
-        model: "default" (bundled; never any network), a model folder, or a Hugging Face hub name (needs `[torch]`).
-        device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
-        dtype: "float32", "bfloat16", or "auto" (bfloat16 in torch where the processor multiplies it). In bfloat16
-            passages are embedded about three times faster, and a vector depends on the batch it was made in by up to
-            about one percent.
-        normalization: "nfkc", or "none" to give the tokenizer the text as it is.
-        sparsify: "union" (top k and the text's own tokens), "topk" (the paper's S_topk) or "own".
-        max_length: tokens read at once, [CLS] and [SEP] included; the model's own lengths by default.
-        truncate: cut longer texts at `max_length`, with a warning, instead of reading them in windows.
-        backend: "auto", "numpy" or "torch"; see `backbones`.
-        activation: "elu1p" or "log1p_relu", where the checkpoint's own cannot be known; None takes the checkpoint's.
-
-    Raises:
-        ModelNotFoundError: if the model is not on this machine and could not be fetched.
-        MissingExtraError: if torch or transformers is needed and absent.
-        InvalidInputError: if an argument or the model's configuration cannot be used.
-        InvalidTypeError: if an argument has the wrong type.
-    """
-    folder = resolve_model(model)
-    if folder == DEFAULT_FOLDER:
-        name = DEFAULT_MODEL
-    else:
-        name = str(folder) if Path(model).expanduser().is_dir() else str(model)
-    settings = EncoderSettings(
-        model=name,
-        device=device,
-        dtype=dtype,
-        normalization=normalization,
-        sparsify=sparsify,
-        max_length=max_length,
-        truncate=truncate,
-        backend=backend,
-        activation=activation,
-    )
-    return Encoder(settings, folder)
 
 
 class Encoder:
@@ -134,6 +85,7 @@ class Encoder:
             dtype=settings.dtype,
             backend=settings.backend,
         )
+        self._recent = RecentVectors(_RECENT)
         self.fingerprint = self._fingerprint(folder)
 
     def __reduce__(self) -> tuple[type[Encoder], tuple[EncoderSettings]]:
@@ -197,6 +149,8 @@ class Encoder:
     def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
         """Vectors of the model's dense head, if it has one (`config.dense`).
 
+        A text whose V_theta was made just before is not read again: the vector came along with it.
+
         Args:
             texts: any lengths; longer ones are read in windows, and the windows' vectors averaged by their lengths.
             side: "query" or "passage".
@@ -213,9 +167,15 @@ class Encoder:
             raise InvalidInputError(f"model {self.config.name!r} has no dense head; use its V_theta, or a BiEncoder")
         parts = [np.empty((0, self.dense_width), np.float32)]
         for part in chunks(texts, _TEXTS_AT_ONCE):
-            items, n_tokens = self._windows(self._token_ids(part, side), side)
-            body = self._backbones.get_body(side, n_tokens)
-            parts.append(dense_vectors(items, len(part), body, self.config.dense))
+            token_ids = self._token_ids(part, side)
+            found = self._recent.take(side, token_ids)
+            missing = [i for i, vector in enumerate(found) if vector is None]
+            if missing:
+                items, n_tokens = self._windows([token_ids[i] for i in missing], side)
+                body = self._backbones.get_body(side, n_tokens)
+                for i, vector in zip(missing, dense_vectors(items, len(missing), body, self.config.dense), strict=True):
+                    found[i] = vector
+            parts.append(np.stack([vector for vector in found if vector is not None]))
         return np.concatenate(parts)
 
     @property
@@ -255,23 +215,38 @@ class Encoder:
         if not items:
             return iter(())
         backbone = self._backbones.get(side, n_tokens)
+        means = WindowMeans(len(token_ids))
+        batches = length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE)
         if backbone.screens and k * _SCREENED_SHARE <= self.dim:
-            return self._screened_logits(backbone, items, bags, k)
-        pooled = np.full((len(token_ids), self.dim), -np.inf, dtype=np.float32)
-        for batch in length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE):
-            logits = backbone.pooled_logits([sequence for _, sequence in batch])
+            found: Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]] = self._screened_logits(
+                backbone, batches, bags, k, means
+            )
+        else:
+            found = self._pooled_logits(backbone, batches, len(token_ids), means)
+        if self.config.dense is not None:
+            self._recent.put(side, token_ids, means.vectors(self.config.dense))
+        return found
+
+    def _pooled_logits(
+        self, backbone: Backbone, batches: Iterator[list[Item]], n: int, means: WindowMeans
+    ) -> Iterator[tuple[None, NDArray[np.float32]]]:
+        pooled = np.full((n, self.dim), -np.inf, dtype=np.float32)
+        for batch in batches:
+            logits = backbone.pooled_logits([ids for _, ids in batch], partial(means.add, batch))
             for row, (i, _) in zip(logits, batch, strict=True):
                 np.maximum(pooled[i], row, out=pooled[i])
         return ((None, row) for row in pooled)
 
+    @staticmethod
     def _screened_logits(
-        self, backbone: Backbone, items: list[tuple[int, Sequence[int]]], bags: list[NDArray[np.int32]], k: int
+        backbone: Backbone, batches: Iterator[list[Item]], bags: list[NDArray[np.int32]], k: int, means: WindowMeans
     ) -> Iterator[Row]:
         """Logits of what can be among a text's k greatest: a greatest one is a greatest one of some window too."""
         found: list[list[Row]] = [[] for _ in bags]
-        for batch in length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE):
+        for batch in batches:
             own = [bags[i] for i, _ in batch]
-            for row, (i, _) in zip(backbone.best_logits([ids for _, ids in batch], own, k), batch, strict=True):
+            rows = backbone.best_logits([ids for _, ids in batch], own, k, partial(means.add, batch))
+            for row, (i, _) in zip(rows, batch, strict=True):
                 found[i].append(row)
         return (merged_rows(rows) for rows in found)
 

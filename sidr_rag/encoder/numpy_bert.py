@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,12 @@ from sidr_rag.encoder.activations import gelu_inplace
 from sidr_rag.encoder.blas_threads import few_threads
 from sidr_rag.encoder.checkpoint import Weights
 from sidr_rag.encoder.config import ModelConfig
-from sidr_rag.encoder.numpy_body import Array, NumpyBody, bounds_of
+from sidr_rag.encoder.numpy_body import Array, NumpyBody, bounds_of, summaries_of
 from sidr_rag.encoder.sparsify import Row
 from sidr_rag.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from sidr_rag.encoder.backbones import Summarized
 
 _LOGIT_BLOCK = 1 << 20  # elements of the [dimensions, tokens] block held at once
 _SHORT_TEXT = 20  # tokens
@@ -41,6 +44,7 @@ class NumpyBert:
             raise InvalidInputError(f"backend 'numpy' cannot run a {config.architecture!r}; use backend='torch'")
         self.body = NumpyBody(weights, config.bert)
         self.batch_tokens = self.body.batch_tokens
+        self._pooling = config.dense.pooling if config.dense else None
         self._mlm = config.head == "mlm"
         self._head_eps = config.head_layer_norm_eps
         decoder = weights.get("mlm.decoder.weight", weights["embeddings.word_embeddings.weight"])
@@ -49,28 +53,40 @@ class NumpyBert:
         if self._mlm:
             self._bias = self._bias + weights["mlm.bias"][token_ids]
 
-    def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> Array:
+    def pooled_logits(self, sequences: Sequence[Sequence[int]], summarized: Summarized | None = None) -> Array:
         """Vocabulary logits, max-pooled over each sequence's tokens, [CLS] and [SEP] included.
 
         The activation is increasing, so pooling before it equals the paper's pooling after it.
 
         Args:
             sequences: token ids with [CLS] and [SEP]; each at least one and at most `max_position_embeddings` long.
+            summarized: told what the dense head makes of them, if the model has one.
 
         Returns:
             f32[len(sequences), dim].
         """
         bounds = bounds_of(sequences)
         with few_threads(bounds[-1]):
-            return self._pooled_logits(sequences, bounds)
+            return self._pooled_logits(sequences, bounds, summarized)
 
-    def best_logits(self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int) -> list[Row]:
+    def best_logits(
+        self,
+        sequences: Sequence[Sequence[int]],
+        own: Sequence[NDArray[np.int32]],
+        k: int,
+        summarized: Summarized | None = None,
+    ) -> list[Row]:
         """All of `pooled_logits`, as rows: the k greatest and the own ones are among them."""
         every = np.arange(len(self._projection), dtype=np.int32)
-        return [(every, row) for row in self.pooled_logits(sequences)]
+        return [(every, row) for row in self.pooled_logits(sequences, summarized)]
 
-    def _pooled_logits(self, sequences: Sequence[Sequence[int]], bounds: list[int]) -> Array:
-        states = self._head(self.body.states(sequences))
+    def _pooled_logits(
+        self, sequences: Sequence[Sequence[int]], bounds: list[int], summarized: Summarized | None
+    ) -> Array:
+        last = self.body.states(sequences)
+        if summarized is not None and self._pooling is not None:
+            summarized(summaries_of(last, bounds, self._pooling))
+        states = self._head(last)
         pooled = np.empty((len(sequences), len(self._projection)), dtype=np.float32)
         height = max(1024, _LOGIT_BLOCK // states.shape[1])
         for start in range(0, len(self._projection), height):

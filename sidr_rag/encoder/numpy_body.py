@@ -75,12 +75,7 @@ class NumpyBody:
         bounds = bounds_of(sequences)
         with few_threads(bounds[-1]):
             states = self.states(sequences, kinds)
-        if pooling == "cls":
-            return np.ascontiguousarray(states[:, bounds[:-1]].T)
-        vectors = np.empty((len(sequences), len(states)), dtype=np.float32)
-        for i, (a, b) in enumerate(pairwise(bounds)):
-            np.mean(states[:, a:b], axis=1, out=vectors[i])
-        return vectors
+        return summaries_of(states, bounds, pooling)
 
     def linear(self, x: Array, name: str) -> Array:
         """A linear layer over columns."""
@@ -126,6 +121,16 @@ class NumpyBody:
             scores /= scores.sum(axis=-1, keepdims=True)
             context[:, :, a:b] = value[:, :, a:b] @ scores.transpose(0, 2, 1)
         return context.reshape(hidden, columns)
+
+
+def summaries_of(states: Array, bounds: list[int], pooling: str) -> Array:
+    """f32[len(bounds) - 1, hidden] of states f32[hidden, tokens]: each sequence's mean, or its first one ("cls")."""
+    if pooling == "cls":
+        return np.ascontiguousarray(states[:, bounds[:-1]].T)
+    vectors = np.empty((len(bounds) - 1, len(states)), dtype=np.float32)
+    for i, (a, b) in enumerate(pairwise(bounds)):
+        np.mean(states[:, a:b], axis=1, out=vectors[i])
+    return vectors
 
 
 def bounds_of(sequences: Sequence[Sequence[int]]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,8 +20,11 @@ from sidr_rag.encoder.torch_body import compute_dtype as compute_dtype
 from sidr_rag.encoder.torch_body import torch_device as torch_device
 from sidr_rag.errors import InvalidInputError
 
-# Elements of a [tokens, dimensions] block of logits held at once: 8 MB in float32 on CPU (its caches), 512 MB on CUDA.
-_LOGIT_BLOCK_CPU = 1 << 21
+if TYPE_CHECKING:
+    from sidr_rag.encoder.backbones import Summarized
+
+# Elements of a [tokens, dimensions] block of logits held at once: 4 MB in float32 on CPU (its caches), 512 MB on CUDA.
+_LOGIT_BLOCK_CPU = 1 << 20
 _LOGIT_BLOCK_CUDA = 1 << 27
 _SCREEN_WIDTH = 512
 _KERNEL_ROWS = 64
@@ -61,6 +65,7 @@ class TorchBert:
             raise InvalidInputError(f"model: a {config.architecture!r} is run by transformers, not by TorchBert")
         self.body = TorchBody(weights, config.bert, device, dtype)
         self.batch_tokens = self.body.batch_tokens
+        self._pooling = config.dense.pooling if config.dense else None
         self._mlm = config.head == "mlm"
         self._head_eps = config.head_layer_norm_eps
         self._device = device
@@ -89,23 +94,32 @@ class TorchBert:
         """The type of the matrix products: "float32" or "bfloat16"."""
         return str(self._dtype).removeprefix("torch.")
 
-    def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def pooled_logits(
+        self, sequences: Sequence[Sequence[int]], summarized: Summarized | None = None
+    ) -> NDArray[np.float32]:
         """Vocabulary logits, max-pooled over each sequence's tokens, [CLS] and [SEP] included; padding is masked.
 
         The activation is increasing, so pooling before it equals the paper's pooling after it.
 
         Args:
             sequences: token ids with [CLS] and [SEP]; each at least one and at most `max_position_embeddings` long.
+            summarized: told what the dense head makes of them, if the model has one.
 
         Returns:
             f32[len(sequences), dim].
         """
         with torch.inference_mode():
-            hidden = self._head(self.body.pack(sequences))
+            hidden = self._head(self._packed(sequences, summarized))
             pooled: NDArray[np.float32] = self._pool(hidden).cpu().numpy()
         return pooled
 
-    def best_logits(self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int) -> list[Row]:
+    def best_logits(
+        self,
+        sequences: Sequence[Sequence[int]],
+        own: Sequence[NDArray[np.int32]],
+        k: int,
+        summarized: Summarized | None = None,
+    ) -> list[Row]:
         """Those of `pooled_logits` that can be among a sequence's k greatest, and those of its own dimensions.
 
         Logits of bfloat16 products, which this processor makes several times faster, differ from the exact ones by no
@@ -115,6 +129,7 @@ class TorchBert:
             sequences: as for `pooled_logits`.
             own: for each sequence, dimensions that are wanted in any case.
             k: how many of the greatest are wanted; 0 for the own ones alone.
+            summarized: as for `pooled_logits`.
 
         Returns:
             for each sequence dims i32[n], ascending, and logits f32[n]; the k greatest are among them, ties included.
@@ -123,7 +138,7 @@ class TorchBert:
             InvalidInputError: if a logit is not finite, as after loading damaged weights.
         """
         with torch.inference_mode():
-            hidden = self._head(self.body.pack(sequences))
+            hidden = self._head(self._packed(sequences, summarized))
             chosen = self._candidates(hidden, k) if k else [np.empty(0, np.int32)] * len(sequences)
             rows = []
             for i, sequence in enumerate(sequences):
@@ -157,6 +172,12 @@ class TorchBert:
         least = torch.topk(logits - slack, min(k, logits.shape[1]), dim=1).values[:, -1:]
         open_ = (logits + slack >= least).numpy()
         return [np.flatnonzero(row).astype(np.int32) for row in open_]
+
+    def _packed(self, sequences: Sequence[Sequence[int]], summarized: Summarized | None) -> Pack:
+        pack = self.body.pack(sequences)
+        if summarized is not None and self._pooling is not None:
+            summarized(self.body.summaries_of(pack, self._pooling))
+        return pack
 
     def _head(self, pack: Pack) -> Tensor:
         """What the projection multiplies, f32[batch, tokens, hidden]."""

@@ -131,14 +131,18 @@ class TorchBody:
             f32[len(sequences), hidden].
         """
         with torch.inference_mode():
-            states, real, lengths = self.pack(sequences, kinds)
-            if pooling == "cls":
-                found = states[:, 0]
-            elif real is None:
-                found = states.mean(dim=1)
-            else:
-                found = (states * real[:, :, None]).sum(dim=1) / torch.tensor(lengths, device=self.device)[:, None]
-            vectors: NDArray[np.float32] = found.float().cpu().numpy()
+            return self.summaries_of(self.pack(sequences, kinds), pooling)
+
+    def summaries_of(self, pack: Pack, pooling: str) -> NDArray[np.float32]:
+        """The same of states that there are, under the caller's `inference_mode`."""
+        states, real, lengths = pack
+        if pooling == "cls":
+            found = states[:, 0]
+        elif real is None:
+            found = states.mean(dim=1)
+        else:
+            found = (states * real[:, :, None]).sum(dim=1) / torch.tensor(lengths, device=self.device)[:, None]
+        vectors: NDArray[np.float32] = found.float().cpu().numpy()
         return vectors
 
     def linear(self, x: Tensor, name: str) -> Tensor:

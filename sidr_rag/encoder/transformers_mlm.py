@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from sidr_rag.encoder.sparsify import Row
 from sidr_rag.encoder.torch_body import compute_dtype
 from sidr_rag.errors import InvalidInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from sidr_rag.encoder.backbones import Summarized
 
 _LOGIT_BLOCK_CPU = 1 << 24  # elements of a [texts, tokens, vocabulary] block of logits
 _LOGIT_BLOCK_CUDA = 1 << 28
@@ -68,16 +72,25 @@ class TransformersMlm:
         """The type of the matrix products: "float32" or "bfloat16"."""
         return str(self._dtype).removeprefix("torch.")
 
-    def best_logits(self, sequences: Sequence[Sequence[int]], own: Sequence[NDArray[np.int32]], k: int) -> list[Row]:
+    def best_logits(
+        self,
+        sequences: Sequence[Sequence[int]],
+        own: Sequence[NDArray[np.int32]],
+        k: int,
+        summarized: Summarized | None = None,
+    ) -> list[Row]:
         """All of `pooled_logits`, as rows: the k greatest and the own ones are among them."""
         every = np.arange(len(self._token_ids), dtype=np.int32)
-        return [(every, row) for row in self.pooled_logits(sequences)]
+        return [(every, row) for row in self.pooled_logits(sequences, summarized)]
 
-    def pooled_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def pooled_logits(
+        self, sequences: Sequence[Sequence[int]], summarized: Summarized | None = None
+    ) -> NDArray[np.float32]:
         """Vocabulary logits, max-pooled over each sequence's tokens, special tokens included; padding is masked.
 
         Args:
             sequences: token ids with the model's first and last special token.
+            summarized: never told anything; such a model has no dense head.
 
         Returns:
             f32[len(sequences), dim].

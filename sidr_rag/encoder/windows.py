@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sidr_rag.encoder.config import DenseHead
 
 T = TypeVar("T")
+Item: TypeAlias = tuple[int, Sequence[int]]
+"""A window's text, by number, and its token ids with special ones."""
 
 
 def windows(ids: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -78,18 +80,32 @@ def dense_vectors(
     Returns:
         f32[n, hidden].
     """
-    sums: NDArray[np.float64] | None = None
-    tokens = np.zeros(n)
+    means = WindowMeans(n)
     for batch in length_batches(items, body.batch_tokens, max_items):
-        vectors = body.summaries([ids for _, ids in batch], head.pooling)
-        if sums is None:
-            sums = np.zeros((n, vectors.shape[1]))
+        means.add(batch, body.summaries([ids for _, ids in batch], head.pooling))
+    return means.vectors(head)
+
+
+class WindowMeans:
+    """One vector for each of n texts, which all have a window: the mean of its windows' vectors, by their lengths."""
+
+    def __init__(self, n: int) -> None:
+        self._sums: NDArray[np.float64] | None = None
+        self._tokens = np.zeros(n)
+
+    def add(self, batch: Sequence[tuple[int, Sequence[int]]], vectors: NDArray[np.float32]) -> None:
+        """Take f32[len(batch), hidden], the vectors of (number of the text, token ids with special ones)."""
+        if self._sums is None:
+            self._sums = np.zeros((len(self._tokens), vectors.shape[1]))
         for (i, ids), vector in zip(batch, vectors, strict=True):
-            sums[i] += vector.astype(np.float64) * len(ids)
-            tokens[i] += len(ids)
-    assert sums is not None
-    means: NDArray[np.float64] = sums / tokens[:, None]
-    if head.normalize:
-        lengths = np.linalg.norm(means, axis=1, keepdims=True)
-        np.divide(means, lengths, out=means, where=lengths > 0)
-    return means.astype(np.float32)
+            self._sums[i] += vector.astype(np.float64) * len(ids)
+            self._tokens[i] += len(ids)
+
+    def vectors(self, head: DenseHead) -> NDArray[np.float32]:
+        """f32[n, hidden], of length 1 where the head normalizes."""
+        assert self._sums is not None
+        means: NDArray[np.float64] = self._sums / self._tokens[:, None]
+        if head.normalize:
+            lengths = np.linalg.norm(means, axis=1, keepdims=True)
+            np.divide(means, lengths, out=means, where=lengths > 0)
+        return means.astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
@@ -17,6 +18,7 @@ class Embedding:
     """The work that `SiDR.embed(background=True)` has begun; a context manager that ends it.
 
     What has been embedded is on disk, so work that was ended, or died with its process, is taken up where it stopped.
+    A program that comes to its end ends the work first, which takes as long as the few passages at hand.
 
     Attributes:
         done: passages that have been seen to.
@@ -36,9 +38,11 @@ class Embedding:
         self._progress = progress
         self._go = threading.Event()
         self._go.set()
-        self._closed = False
+        self._closed = threading.Event()
         self._finished = False
         self._thread = threading.Thread(target=self._run, name="sidr-embed", daemon=True)
+        # Torch aborts the process if its thread is cut off in the middle of a product.
+        weakref.finalize(self, _end, self._closed, self._go, self._thread)
         self._thread.start()
 
     @property
@@ -48,7 +52,7 @@ class Embedding:
             return "failed"
         if self._finished:
             return "finished"
-        if self._closed:
+        if self._closed.is_set():
             return "closed"
         return "running" if self._go.is_set() else "paused"
 
@@ -76,10 +80,7 @@ class Embedding:
 
     def close(self) -> None:
         """End the work after the few passages that are being embedded; what is done is kept."""
-        self._closed = True
-        self._go.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        _end(self._closed, self._go, self._thread)
 
     def __enter__(self) -> Embedding:
         return self
@@ -98,15 +99,22 @@ class Embedding:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         try:
             n_done = self._embed(self._note, self._step)
-            self._finished = not self._closed or n_done == self.total
+            self._finished = not self._closed.is_set() or n_done == self.total
         except BaseException as error:
             self.error = error
 
     def _step(self) -> bool:
         self._go.wait()
-        return not self._closed
+        return not self._closed.is_set()
 
     def _note(self, done: int, total: int) -> None:
         self.done, self.total = done, total
         if self._progress is not None:
             self._progress(done, total)
+
+
+def _end(closed: threading.Event, go: threading.Event, thread: threading.Thread) -> None:
+    closed.set()
+    go.set()
+    if thread is not threading.current_thread():
+        thread.join()

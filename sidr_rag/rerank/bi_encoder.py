@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +48,8 @@ class BiEncoder:
         max_length: tokens read at once; None takes the model's own.
         backend: "auto" (torch where it is installed), "numpy" or "torch".
         device: "auto", "cpu" or "cuda".
+        dtype: of a BERT: "float32", "bfloat16", or "auto" (bfloat16 in torch where the processor multiplies it); NumPy
+            is float32.
 
     Raises:
         ModelNotFoundError: if the model is not on this machine and could not be fetched.
@@ -67,8 +69,9 @@ class BiEncoder:
         max_length: int | None = None,
         backend: str = "auto",
         device: str = "auto",
+        dtype: str = "float32",
     ) -> None:
-        check_choice("backend", backend, ("auto", "numpy", "torch"))
+        placing = Placing.of(backend, device, dtype)
         given = {
             "query_prompt": query_prompt,
             "passage_prompt": passage_prompt,
@@ -79,8 +82,8 @@ class BiEncoder:
         chosen = {name: value for name, value in given.items() if value is not None}
         if pooling is not None:
             check_choice("pooling", pooling, ("mean", "cls"))
-        self._passages = _side(model, chosen, backend, device)
-        self._queries = self._passages if query_model is None else _side(query_model, chosen, backend, device)
+        self._passages = _side(model, chosen, placing)
+        self._queries = self._passages if query_model is None else _side(query_model, chosen, placing)
         self.name = self._passages.name
         self.fingerprint = self._passages.fingerprint
 
@@ -111,7 +114,7 @@ class BiEncoder:
 class _Bert:
     """A BERT in a folder, run by the library's own code."""
 
-    def __init__(self, folder: Path, recipe: Recipe, name: str, backend: str, device: str) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, name: str, placing: Placing) -> None:
         from sidr_rag.encoder.vocabulary_file import tokenizer_json
         from sidr_rag.text import BagTokenizer
 
@@ -127,7 +130,7 @@ class _Bert:
         # The model's own tokenizer to the letter: no normalization of ours before it.
         self._tokenizer: BagTokenizer = BagTokenizer(content, normalization="none")
         self._size = min(recipe.max_length, sizes.max_position_embeddings)
-        self._backend, self._device = backend, device
+        self._placing = placing
         self._lock = ForkLock()
         self._body: Body | None = None
         described = [checkpoint_digest(folder), str(replace(recipe, query_prompt="")), self._tokenizer.fingerprint]
@@ -152,7 +155,7 @@ class _Bert:
     def _loaded(self) -> Body:
         with self._lock:
             if self._body is None:
-                self._body = load_body(self._folder, self._sizes, self._backend, self._device)
+                self._body = load_body(self._folder, self._sizes, self._placing)
             return self._body
 
 
@@ -185,42 +188,69 @@ class _Transformer:
         return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self.width)
 
 
-def load_body(folder: Path, sizes: Any, backend: str, device: str) -> Body:
+@dataclass(frozen=True)
+class Placing:
+    """Which code runs a BERT, where, and in what type.
+
+    Attributes:
+        backend: "auto" (torch where it is installed), "numpy" or "torch".
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        dtype: "float32", "bfloat16", or "auto" (bfloat16 where torch and the processor multiply it).
+    """
+
+    backend: str
+    device: str
+    dtype: str
+
+    @classmethod
+    def of(cls, backend: str, device: str, dtype: str) -> Placing:
+        """Check the choices.
+
+        Raises:
+            InvalidInputError: naming the one that is not known.
+        """
+        check_choice("backend", backend, ("auto", "numpy", "torch"))
+        check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
+        return cls(backend, device, dtype)
+
+
+def load_body(folder: Path, sizes: Any, placing: Placing) -> Body:
     """The body of a folder's BERT, in torch where it is installed (and not refused), else in NumPy.
 
     Raises:
         MissingExtraError: if torch is asked for and absent.
     """
-    weights = read_bert(folder, sizes)
-    return body_of(weights, sizes, backend, device)
+    return body_of(read_bert(folder, sizes), sizes, placing)
 
 
-def body_of(weights: Mapping[str, NDArray[np.float32]], sizes: Any, backend: str, device: str) -> Body:
+def body_of(weights: Mapping[str, NDArray[np.float32]], sizes: Any, placing: Placing) -> Body:
     """The same of weights that were read."""
-    if backend == "numpy" or (backend == "auto" and importlib.util.find_spec("torch") is None):
+    torch = importlib.util.find_spec("torch") is not None
+    if placing.backend == "numpy" or (placing.backend == "auto" and not torch):
         from sidr_rag.encoder.numpy_body import NumpyBody
 
         return NumpyBody(weights, sizes)
-    if importlib.util.find_spec("torch") is None:
+    if not torch:
         raise MissingExtraError("torch", "torch", "backend='torch'")
     from sidr_rag.encoder.torch_body import TorchBody, torch_device
 
-    return TorchBody(weights, sizes, torch_device(device), "float32")
+    return TorchBody(weights, sizes, torch_device(placing.device), placing.dtype)
 
 
-def _side(model: Any, chosen: Mapping[str, Any], backend: str, device: str) -> _Bert | _Transformer:
+def _side(model: Any, chosen: Mapping[str, Any], placing: Placing) -> _Bert | _Transformer:
     if not isinstance(model, (str, Path)):
         if not callable(getattr(model, "encode", None)) or not hasattr(model, "max_seq_length"):
             raise InvalidTypeError(f"model is a {type(model).__name__}; give a folder, a name or a SentenceTransformer")
         return _Transformer(model, chosen)
     folder = resolve_model(model)
     if bert_sizes(read_config(folder)) is not None and has_plain_modules(folder):
-        return _Bert(folder, recipe_of(folder, str(model), chosen), str(model), backend, device)
+        return _Bert(folder, recipe_of(folder, str(model), chosen), str(model), placing)
     if importlib.util.find_spec("sentence_transformers") is None:
         raise MissingExtraError("sentence-transformers", "rerank", f"the model {str(model)!r}")
     from sentence_transformers import SentenceTransformer
 
+    device = None if placing.device == "auto" else placing.device
     # Prompts that the model's files lack; pooling and normalization are in them.
     prompts = {key: value for key, value in family_of(str(model)).items() if key.endswith("_prompt")}
     known = {**prompts, **folder_prompts(folder), **chosen}
-    return _Transformer(SentenceTransformer(str(folder), device=None if device == "auto" else device), known)
+    return _Transformer(SentenceTransformer(str(folder), device=device), known)

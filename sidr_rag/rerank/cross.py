@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from sidr_rag.costs import note
 from sidr_rag.encoder.resolve import resolve_model
-from sidr_rag.encoder.settings import check_choice
 from sidr_rag.encoder.windows import length_batches, windows
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.bert_files import bert_sizes, read_bert, read_config
-from sidr_rag.rerank.bi_encoder import body_of
+from sidr_rag.rerank.bi_encoder import Placing, body_of
 from sidr_rag.types import Passage
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ class CrossEncoder:
         max_length: tokens of question and passage together.
         backend: "auto" (torch where it is installed), "numpy" or "torch".
         device: "auto", "cpu" or "cuda".
+        dtype: "float32", "bfloat16", or "auto" (bfloat16 in torch where the processor multiplies it); NumPy is float32.
 
     Raises:
         ModelNotFoundError: if the model is not on this machine and could not be fetched.
@@ -51,13 +51,19 @@ class CrossEncoder:
     """
 
     def __init__(
-        self, model: str | Path | Any, *, max_length: int | None = None, backend: str = "auto", device: str = "auto"
+        self,
+        model: str | Path | Any,
+        *,
+        max_length: int | None = None,
+        backend: str = "auto",
+        device: str = "auto",
+        dtype: str = "float32",
     ) -> None:
-        check_choice("backend", backend, ("auto", "numpy", "torch"))
+        placing = Placing.of(backend, device, dtype)
         self._pairs: _Pairs | None = None
         self._predict: Any = None
         if isinstance(model, (str, Path)):
-            self._pairs = _Pairs(resolve_model(model), max_length, backend, device)
+            self._pairs = _Pairs(resolve_model(model), max_length, placing)
             self.name = str(model)
         elif callable(getattr(model, "predict", None)):
             self._predict = model.predict
@@ -87,7 +93,7 @@ class CrossEncoder:
 class _Pairs:
     """A BERT classifier in a folder, run by the library's own code."""
 
-    def __init__(self, folder: Path, max_length: int | None, backend: str, device: str) -> None:
+    def __init__(self, folder: Path, max_length: int | None, placing: Placing) -> None:
         from sidr_rag.encoder.vocabulary_file import tokenizer_json
         from sidr_rag.text import BagTokenizer
 
@@ -105,7 +111,7 @@ class _Pairs:
         self._length = min(max_length or _MAX_LENGTH, sizes.max_position_embeddings)
         if self._length < 2 * _LEAST_PASSAGE:
             raise InvalidInputError(f"max_length={self._length} is too small; give at least {2 * _LEAST_PASSAGE}")
-        self._backend, self._device = backend, device
+        self._placing = placing
         self._lock = ForkLock()
         self._loaded: tuple[Body, Mapping[str, NDArray[np.float32]]] | None = None
 
@@ -139,6 +145,6 @@ class _Pairs:
                     raise InvalidInputError(
                         f"model: {self._folder} has {len(weights['classifier.weight'])} outputs; expected one score"
                     )
-                body = body_of(weights, self._sizes, self._backend, self._device)
+                body = body_of(weights, self._sizes, self._placing)
                 self._loaded = body, {name: weights[name] for name in _HEAD}
             return self._loaded

@@ -46,6 +46,11 @@ class Queries:
         """The chosen representation."""
         return self._made(self.representation)
 
+    @property
+    def read(self) -> bool:
+        """Whether the encoder has read the queries already."""
+        return bool(self._vectors.keys() - {"bot"})
+
     def _made(self, representation: str) -> SparseVectors:
         # No cached_property: before Python 3.12 it holds a lock of the whole class, across forks as well.
         if representation not in self._vectors:

@@ -135,7 +135,8 @@ class SecondStages:
             )
         with clocked("encode"):
             vectors = self._encoder.encode_dense(queries.texts, "query")
-        note(queries=len(queries.texts))
+        # Both heads' vectors come from one reading.
+        note(queries=0 if queries.read else len(queries.texts))
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
 
     def _by_bi_encoder(self, queries: Queries, model: BiEncoder) -> Scoring:

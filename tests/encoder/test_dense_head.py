@@ -5,6 +5,7 @@ import pytest
 
 from sidr_rag.encoder import load_encoder
 from sidr_rag.encoder.config import DenseHead
+from sidr_rag.encoder.recent import RecentVectors
 from sidr_rag.encoder.windows import dense_vectors
 from sidr_rag.errors import InvalidInputError
 
@@ -77,3 +78,42 @@ def test_a_malformed_head_is_refused_by_name(make_model, head):
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["dense"] == head
     with pytest.raises(InvalidInputError, match=r"dense|pooling|normalize"):
         load_encoder(folder)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_text_is_read_once_for_both_heads(make_model, backend, pooling, monkeypatch):
+    folder = make_model(dense={"pooling": pooling})
+    long = " ".join(f"a{i}" for i in range(75))
+    texts = [*TEXTS, long, TEXTS[0]]
+    alone = load_encoder(folder, backend=backend, device="cpu").encode_dense(texts)
+    encoder = load_encoder(folder, backend=backend, device="cpu")
+    plain = load_encoder(make_model(name="one head"), backend=backend, device="cpu")
+    np.testing.assert_array_equal(encoder.encode_passages(texts).toarray(), plain.encode_passages(texts).toarray())
+    body = encoder._backbones.get_body("passage")
+    read = []
+    summaries = type(body).summaries
+
+    def counted(self, sequences, *arguments):
+        read.extend(sequences)
+        return summaries(self, sequences, *arguments)
+
+    monkeypatch.setattr(type(body), "summaries", counted)
+    np.testing.assert_allclose(encoder.encode_dense(texts), alone, rtol=1e-4, atol=1e-6)
+    assert read == [[101, 102]], "only the empty text, which has no V_theta, is read for its dense vector"
+    read.clear()
+    encoder.encode_passages(TEXTS[:1])
+    encoder.encode_dense(TEXTS[:1], "query")
+    assert len(read) == 1, "the other side is another vector"
+    encoder.encode_dense(TEXTS[:1])
+    assert len(read) == 1
+    encoder.encode_dense(TEXTS[:1])
+    assert len(read) == 2, "what came along is given once"
+
+
+def test_few_vectors_are_kept():
+    recent = RecentVectors(3)
+    recent.put("query", [[1], [2]], np.array([[1], [2]], np.float32))
+    recent.put("query", [[1], [3], [4]], np.array([[10], [3], [4]], np.float32))
+    found = recent.take("query", [[1], [2], [3], [4], [1]])
+    assert [None if v is None else float(v[0]) for v in found] == [10, None, 3, 4, 10]
+    assert recent.take("query", [[1]]) == [None]

@@ -9,7 +9,7 @@ def loaded_after(code):
     program = f"{code}\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root, timeout=300
     )
     return done.stdout.strip().splitlines()[-1]
 

@@ -18,7 +18,7 @@ class Slow(StubEncoder):
     def encode_passages(self, texts, *, representation="theta", max_active_dims=None):
         if representation != "bot":
             self.began.release()
-            assert self.gate.acquire(timeout=30)
+            assert self.gate.acquire(timeout=60)
         return super().encode_passages(texts, representation=representation, max_active_dims=max_active_dims)
 
 
@@ -44,13 +44,13 @@ def test_everything_is_embedded_while_searches_go_on(slow):
     sidr, encoder = slow
     told = []
     job = sidr.embed(background=True, progress=lambda done, total: told.append((done, total)))
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     assert job.state == "running"
     assert not job.wait(0.01)
     assert len(sidr.search("copper", k=3)) == 3, "a search does not wait"
     for _ in range(20):
         encoder.gate.release()
-    assert job.wait(30)
+    assert job.wait(60)
     assert job.state == "finished"
     assert (job.done, job.total) == (200, 200)
     assert told[0] == (0, 200)
@@ -66,12 +66,12 @@ def test_everything_is_embedded_while_searches_go_on(slow):
 def test_pausing_and_resuming(slow):
     sidr, encoder = slow
     job = sidr.embed(background=True)
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     job.pause()
     assert job.state == "paused"
     for _ in range(20):
         encoder.gate.release()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while job.done == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -80,16 +80,16 @@ def test_pausing_and_resuming(slow):
     assert not job.wait(0.1)
     assert job.done == done
     job.resume()
-    assert job.wait(30)
+    assert job.wait(60)
     assert job.done == 200
 
 
 def test_closing_keeps_what_is_done_and_a_new_job_goes_on(slow):
     sidr, encoder = slow
     job = sidr.embed(True)
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     encoder.gate.release()
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     encoder.gate.release()
     job.pause()
     job.close()
@@ -99,7 +99,7 @@ def test_closing_keeps_what_is_done_and_a_new_job_goes_on(slow):
     for _ in range(20):
         encoder.gate.release()
     with sidr.embed(background=True) as again:
-        assert again.wait(30)
+        assert again.wait(60)
     assert again.state == "finished"
     assert len(encoder.encoded) == len(set(encoder.encoded)) == 200
 
@@ -115,18 +115,18 @@ def test_one_job_at_a_time(slow):
     for _ in range(20):
         encoder.gate.release()
     job.close()
-    sidr.embed(background=True).wait(30)
+    sidr.embed(background=True).wait(60)
 
 
 def test_passages_added_meanwhile_are_embedded_too(slow):
     sidr, encoder = slow
     job = sidr.embed(background=True)
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     sidr.add(["copper late comer"], ids=["late"])
     sidr.delete(["7"])
     for _ in range(30):
         encoder.gate.release()
-    assert job.wait(30)
+    assert job.wait(60)
     assert job.total == 200
     assert "copper late comer" in encoder.encoded
 
@@ -140,7 +140,7 @@ def test_an_error_of_the_encoder_reaches_who_waits(make, tokenizer):
     sidr.add(["copper"])
     job = sidr.embed(background=True)
     with pytest.raises(ZeroDivisionError, match="own"):
-        job.wait(30)
+        job.wait(60)
     assert job.state == "failed"
     assert len(sidr.search("copper")) == 1
 
@@ -148,7 +148,7 @@ def test_an_error_of_the_encoder_reaches_who_waits(make, tokenizer):
 def test_closing_the_store_ends_the_work(slow):
     sidr, encoder = slow
     job = sidr.embed(background=True)
-    assert encoder.began.acquire(timeout=30)
+    assert encoder.began.acquire(timeout=60)
     encoder.gate.release()
     for _ in range(3):
         encoder.gate.release()
@@ -164,7 +164,7 @@ def test_it_is_taken_up_where_it_stopped_after_a_restart(make, tokenizer, tmp_pa
     job = sidr.embed(background=True)
     for _ in range(2):
         encoder.gate.release()
-        assert encoder.began.acquire(timeout=30)
+        assert encoder.began.acquire(timeout=60)
     encoder.gate.release()
     job.pause()
     sidr.close()

@@ -163,3 +163,19 @@ def test_minilm_gives_sentence_transformers_vectors(shared_model):
     peer.max_seq_length = 256
     expected = peer.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(BiEncoder(folder, backend="numpy").encode_passages(texts), expected, atol=2e-5)
+
+
+def test_bfloat16_is_asked_for_by_name_and_stays_close(make_bert):
+    pytest.importorskip("torch")
+    folder = make_bert("all-tiny")
+    exact = BiEncoder(folder, backend="torch", device="cpu")
+    narrow = BiEncoder(folder, backend="torch", device="cpu", dtype="bfloat16")
+    vectors, near = exact.encode_passages(TEXTS), narrow.encode_passages(TEXTS)
+    assert near.dtype == np.float32
+    assert not np.array_equal(vectors, near), "another type was asked for"
+    assert (np.einsum("ij,ij->i", vectors, near) > 0.995).all()
+    assert narrow.fingerprint == exact.fingerprint, "vectors that are kept serve both, as those of V_theta do"
+    plain = BiEncoder(folder, backend="numpy", dtype="bfloat16").encode_passages(TEXTS)
+    np.testing.assert_allclose(plain, vectors, rtol=1e-3, atol=1e-5)
+    with pytest.raises(InvalidInputError, match="dtype is 'float16'"):
+        BiEncoder(folder, dtype="float16")

@@ -111,3 +111,14 @@ def test_the_shared_cross_encoder_knows_what_is_relevant(shared_model):
     ]
     good, bad = model.scores("How many people live in Berlin?", texts)
     assert good > 5 > -5 > bad
+
+
+def test_bfloat16_is_asked_for_by_name_and_stays_close(folder):
+    pytest.importorskip("torch")
+    texts = ["a5 a6 a7 a8", "a9", "a5 " * 30]
+    exact = CrossEncoder(folder, backend="torch", device="cpu").scores("a1 a2", texts)
+    near = CrossEncoder(folder, backend="torch", device="cpu", dtype="bfloat16").scores("a1 a2", texts)
+    assert not np.array_equal(exact, near), "another type was asked for"
+    np.testing.assert_allclose(near, exact, atol=0.1)
+    with pytest.raises(InvalidInputError, match="dtype is 'half'"):
+        CrossEncoder(folder, dtype="half")

@@ -182,15 +182,15 @@ def test_auto_does_not_wait_for_a_full_search_that_embeds_everything(make, token
         def encode_passages(self, texts, *, representation="theta", max_active_dims=None):
             if representation != "bot" and len(texts) > 40:
                 entered.set()
-                assert gate.wait(30)
+                assert gate.wait(60)
             return super().encode_passages(texts, representation=representation, max_active_dims=max_active_dims)
 
     sidr = make(encoder=Slow(tokenizer, spread=3))
     sidr.add([f"{a} {b}" for a in WORDS for b in WORDS if a != b])
     worker = threading.Thread(target=lambda: sidr.search("copper", search="full"))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(60)
     assert any(r.reranked for r in sidr.search("copper harbor", search="auto"))
     gate.set()
-    worker.join(30)
+    worker.join(60)
     assert sidr.search("copper", search="auto") == sidr.search("copper", search="full")

@@ -206,8 +206,11 @@ def test_a_model_with_a_dense_head_uses_it_by_itself(tiny_folder, tmp_path):
     with SiDR.from_texts(some_texts(), path=tmp_path / "s", model=folder, backend="numpy") as sidr:
         with sidr.measured() as costs:
             own = sidr.search("a5 a6", rerank=6)
-        assert (costs.queries, costs.passages) == (2, 6)
-        assert costs.query_tokens == 4
+        assert (costs.queries, costs.passages) == (1, 6), "both heads' vectors of the query come from one reading"
+        assert costs.query_tokens == 2
+        with sidr.measured() as costs:
+            sidr.search("a5 a6", rerank=6, first_stage="lexical")
+        assert (costs.queries, costs.query_tokens) == (1, 2)
         dense = {r.passage.id: r.score for r in sidr.search("a5 a6", rerank=6, reranker="dense")}
         encoder = sidr.encoder
         query = encoder.encode_dense(["a5 a6"], "query")[0].astype(np.float64)

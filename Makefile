@@ -25,7 +25,7 @@ $(STAMP): $(PY) $(MANIFESTS)
 	@$(PY) -m pip --version >/dev/null || \
 		{ echo "$(VENV) has no pip (an unfinished setup?); remove it with: make distclean" >&2; exit 1; }
 	@echo "Installing into $(VENV); the first time takes a few minutes."
-	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-dev.txt $(PACKAGES) || \
+	@$(PY) -m pip install --quiet --no-compile -c constraints.txt -r requirements-dev.txt $(PACKAGES) || \
 		{ echo "Installing failed, see above. If pip found no torch for this Python ($$($(PY) --version))," \
 			"remove $(VENV) and choose another: make distclean; make PYTHON=python3.12" >&2; exit 1; }
 	@touch $@
@@ -68,7 +68,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf dist build .venv-wheels .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

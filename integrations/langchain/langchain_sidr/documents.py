@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 from typing import Any
 
@@ -38,6 +38,7 @@ def to_document(
     id_key: str | None = None,
     score_key: str | None = None,
     score: float | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Document:
     """A passage as a new `Document`, sharing nothing with the store.
 
@@ -47,6 +48,7 @@ def to_document(
         id_key: where to put the id as well; whatever the metadata have there is replaced in this copy.
         score_key: where to put the score; whatever the metadata have there is replaced in this copy.
         score: None for a passage that was not searched for.
+        more: further metadata for this copy; they replace what the metadata have there.
     """
     metadata = dict(passage.metadata)
     if title_key is not None and passage.title is not None:
@@ -55,6 +57,7 @@ def to_document(
         metadata[id_key] = passage.id
     if score_key is not None and score is not None:
         metadata[score_key] = score
+    metadata.update(more or {})
     # Not validated, because validation refuses lone surrogates, which a stored text may hold.
     return Document.model_construct(id=passage.id, page_content=passage.text, metadata=metadata)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from langchain_sidr.reasons import REQUESTS, flag
 from sidr_rag import IndexFormatError, InvalidTypeError
 from sidr_rag.pipeline import Request
 from sidr_rag.retriever_settings import FILE, load_settings
@@ -22,8 +23,9 @@ SEARCH_OPTIONS = (
     "first_stage",
     "query_repr",
     "max_active_dims",
+    "weight_floor",
 )
-_KEYS = ("score_key", "id_key", "title_key")
+_KEPT = (*SEARCH_OPTIONS, *REQUESTS, "score_key", "id_key", "title_key")
 _DEFAULTS: dict[str, Any] = {
     "k": 4,
     "rerank": 0,
@@ -34,20 +36,23 @@ _DEFAULTS: dict[str, Any] = {
     "first_stage": "sidr",
     "query_repr": "theta",
     "max_active_dims": None,
+    "weight_floor": 0.0,
 }
 
 
 def checked(name: str, value: Any) -> Any:
-    """One search option's value, as the engine takes it.
+    """One option's value, as the engine takes it.
 
     Raises:
         InvalidInputError, InvalidTypeError: naming the option, the value and the fix.
     """
+    if name in REQUESTS:
+        return flag(name, value)
     request = Request.of(**{**_DEFAULTS, name: value})
     return value if name == "filter" else getattr(request, name)
 
 
-def only_known(options: Mapping[str, Any], known: tuple[str, ...] = SEARCH_OPTIONS) -> dict[str, Any]:
+def only_known(options: Mapping[str, Any], known: tuple[str, ...] = (*SEARCH_OPTIONS, *REQUESTS)) -> dict[str, Any]:
     """The options of one call.
 
     Raises:
@@ -81,11 +86,13 @@ def split_options(cls: type[BaseModel], options: Mapping[str, Any]) -> tuple[dic
 
 
 def options_to_keep(retriever: BaseModel) -> dict[str, Any]:
-    """A retriever's options as JSON values, for beside its store; an object as re-ranker is left out."""
-    options = {name: getattr(retriever, name) for name in (*SEARCH_OPTIONS, *_KEYS)}
-    if not isinstance(options["reranker"], str):
-        del options["reranker"]
-    return options
+    """A retriever's options as JSON values, for beside its store; objects as re-ranker or first stage are left out."""
+    options = {name: getattr(retriever, name) for name in _KEPT}
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in ("reranker", "first_stage") or isinstance(value, str)
+    }
 
 
 def kept_options(cls: type[BaseModel], folder: Path) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def kept_options(cls: type[BaseModel], folder: Path) -> dict[str, Any]:
     Raises:
         IndexFormatError: if they cannot be read or used; names the file.
     """
-    known = {name: value for name, value in load_settings(folder).items() if name in (*SEARCH_OPTIONS, *_KEYS)}
+    known = {name: value for name, value in load_settings(folder).items() if name in _KEPT}
     try:
         return split_options(cls, known)[0]
     except (TypeError, ValueError) as e:

@@ -24,6 +24,7 @@ from langchain_sidr.options import (
     query_text,
     split_options,
 )
+from langchain_sidr.reasons import REQUESTS, with_reasons
 from langchain_sidr.storing import StoringMixin, in_thread
 from sidr_rag import InvalidInputError, SiDR
 from sidr_rag.retriever_settings import save_settings, save_with_settings
@@ -49,17 +50,22 @@ class SiDRRetriever(StoringMixin, DocumentIndex):
         engine: the `sidr_rag.SiDR` that does the work.
         k: how many documents; fewer are returned where fewer match, none for 0.
         rerank: order the best m candidates by the second stage; 0 leaves them as the first stage has them.
-        search: "beta" (the bag-of-tokens index), "full" or "alpha".
+        search: "beta" (the bag-of-tokens index), "full", "alpha" or "auto"; see `SiDR.search`.
         filter: on metadata, applied before the cut to k; `sidr_rag.search.filters` gives the syntax.
         min_score: leave out documents whose first-stage score is lower.
-        reranker: None (the model's own way), "theta", "blend", or an object with a `rerank` method, which is not kept.
-        first_stage: "sidr", or "lexical" (the question's own words, no encoder).
+        reranker: None (the model's own way), or what else `SiDR.search` takes; an object is not kept.
+        first_stage: "sidr", "lexical" (the question's own words, no encoder), "sidr+bm25", or what else `SiDR.search`
+            takes; an object is not kept.
         query_repr: "theta", "lex", "bin" or "bot".
         max_active_dims: cut the question's vector to this many dimensions.
+        weight_floor: leave out the question's dimensions that weigh less than this share, 0 to 1, of the greatest one.
         score_key: the metadata key of the score in found documents; it replaces a stored one there. None: no score.
         id_key: the metadata key of the id in found documents, for what joins by metadata; it replaces a stored one
             there. None: the id is in `Document.id` alone.
         title_key: the metadata key of a passage's title in returned documents that have no such key. None: no title.
+        explain: whether found documents have the parts of their first-stage score by token in their metadata, under
+            "sidr_explanation": `Explanation.to_dict()`. It is an error for a first stage that has no such parts.
+        costs: whether they have what the search cost, under "sidr_costs": `Costs.to_dict()`.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, validate_assignment=True)
@@ -67,19 +73,22 @@ class SiDRRetriever(StoringMixin, DocumentIndex):
     engine: SiDR = Field(repr=False, exclude=True)
     k: int = 4
     rerank: int = 0
-    search: Literal["beta", "full", "alpha"] = "beta"
+    search: Literal["beta", "full", "alpha", "auto"] = "beta"
     filter: dict[Any, Any] | None = None
     min_score: float | None = None
     reranker: Any = None
-    first_stage: Literal["sidr", "lexical"] = "sidr"
+    first_stage: Any = "sidr"
     query_repr: Literal["theta", "lex", "bin", "bot"] = "theta"
     max_active_dims: int | None = None
+    weight_floor: float = 0.0
     score_key: str | None = "sidr_score"
     id_key: str | None = None
     title_key: str | None = "title"
+    explain: bool = False
+    costs: bool = False
     _file_report: FileReport | None = PrivateAttr(default=None)
 
-    @field_validator(*SEARCH_OPTIONS, mode="before")
+    @field_validator(*SEARCH_OPTIONS, *REQUESTS, mode="before")
     @classmethod
     def _check_option(cls, value: Any, info: ValidationInfo) -> Any:
         # By the engine and before pydantic, which would take "5" and True for numbers.
@@ -120,7 +129,7 @@ class SiDRRetriever(StoringMixin, DocumentIndex):
             weighting: "default", "binary" (the paper's), or a `sidr_rag.Weighting`.
             k: how many documents a search returns.
             rerank: how many candidates the second stage orders.
-            search: "beta", "full" or "alpha".
+            search: "beta", "full", "alpha" or "auto".
             filter: on metadata, for every search.
             options: further attributes of the retriever, and options of `SiDR.from_texts` such as `num_threads`.
 
@@ -205,7 +214,8 @@ class SiDRRetriever(StoringMixin, DocumentIndex):
     ) -> Self:
         """Open the store in a folder, as `SiDR.open` does, with the retriever's options that are kept there.
 
-        `options` given here go before those; what neither gives has its default. An object as `reranker` is never kept.
+        `options` given here go before those; what neither gives has its default. Objects as `reranker` or `first_stage`
+        are never kept.
 
         Raises:
             IndexFormatError: if the folder is no store, is damaged, was made with another tokenizer or format, or the
@@ -288,17 +298,18 @@ class SiDRRetriever(StoringMixin, DocumentIndex):
         return await in_thread(self._found, query, options)
 
     def _found(self, query: str, options: dict[str, Any]) -> list[Document]:
-        chosen = {**{name: getattr(self, name) for name in SEARCH_OPTIONS}, **only_known(options)}
-        return [
-            to_document(
-                found.passage,
-                title_key=self.title_key,
-                id_key=self.id_key,
-                score_key=self.score_key,
-                score=found.score,
-            )
-            for found in self.engine.search(query_text(query), **chosen)
-        ]
+        chosen = {**{name: getattr(self, name) for name in (*SEARCH_OPTIONS, *REQUESTS)}, **only_known(options)}
+        asked = {name: checked(name, chosen.pop(name)) for name in REQUESTS}
+        found = with_reasons(
+            self.engine,
+            query,
+            lambda: self.engine.search(query_text(query), **chosen),
+            lambda result: result.passage.id,
+            chosen,
+            **asked,
+        )
+        keys = {"title_key": self.title_key, "id_key": self.id_key, "score_key": self.score_key}
+        return [to_document(result.passage, score=result.score, more=more, **keys) for result, more in found]
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         model = str(self.engine.encoder.config.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -13,13 +13,15 @@ from typing_extensions import Self
 
 from langchain_sidr.documents import document_columns, to_document
 from langchain_sidr.options import SEARCH_OPTIONS, only_known, query_text
+from langchain_sidr.reasons import REQUESTS, flag, with_reasons
 from langchain_sidr.storing import StoringMixin, in_thread
 from sidr_rag import InvalidTypeError, SiDR
 from sidr_rag.inputs import ids_list
 from sidr_rag.similarity import search_diverse, search_filled, search_relevance
-from sidr_rag.types import Passage
+from sidr_rag.types import Passage, SearchResult
 
-_OPTIONS = tuple(name for name in SEARCH_OPTIONS if name != "k")
+_OPTIONS = (*(name for name in SEARCH_OPTIONS if name != "k"), *REQUESTS)
+Found = TypeVar("Found")
 
 
 class SiDRVectorStore(StoringMixin, VectorStore):
@@ -28,7 +30,9 @@ class SiDRVectorStore(StoringMixin, VectorStore):
     As the interface asks, a search gives k documents as long as there are so many: where fewer share a token with the
     question, the oldest others follow with a score of 0. `SiDRRetriever` leaves them out.
 
-    Every search takes the options of `SiDR.search` by name, such as `filter`, `rerank` or `search`.
+    Every search takes the options of `SiDR.search` by name, such as `filter`, `rerank` or `search`; and `explain=True`
+    and `costs=True`, which put the parts of the first-stage score by token, and what the search cost, into the metadata
+    of found documents, under "sidr_explanation" and "sidr_costs".
 
     Args:
         engine: the `sidr_rag.SiDR` that does the work.
@@ -158,9 +162,12 @@ class SiDRVectorStore(StoringMixin, VectorStore):
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
         """The same with scores: the re-ranking's for re-ranked documents, else the first stage's; higher is better."""
-        chosen = only_known(options, _OPTIONS)
-        found = search_filled(self.engine, query_text(query), k=k, **chosen)
-        return [(self._document(result.passage, result.score), result.score) for result in found]
+        return [
+            (self._document(result.passage, result.score, more), result.score)
+            for result, more in self._told(
+                query, options, lambda chosen: search_filled(self.engine, query, k=k, **chosen), _id_of
+            )
+        ]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
@@ -177,24 +184,50 @@ class SiDRVectorStore(StoringMixin, VectorStore):
         Raises:
             InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
         """
-        chosen = only_known(options, _OPTIONS)
-        found = search_diverse(
-            self.engine, query_text(query), k=k, fetch_k=fetch_k, relevance_weight=lambda_mult, **chosen
-        )
-        return [self._document(result.passage, result.score) for result in found]
+        diversity: dict[str, Any] = {"fetch_k": fetch_k, "relevance_weight": lambda_mult}
+        return [
+            self._document(result.passage, result.score, more)
+            for result, more in self._told(
+                query, options, lambda chosen: search_diverse(self.engine, query, k=k, **diversity, **chosen), _id_of
+            )
+        ]
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
         # In place of a function of the score alone: what a score can reach depends on the question.
-        chosen = only_known(options, _OPTIONS)
-        found = search_relevance(self.engine, query_text(query), k=k, **chosen)
-        return [(self._document(passage, share), share) for passage, share in found]
+        return [
+            (self._document(passage, share, more), share)
+            for (passage, share), more in self._told(
+                query,
+                options,
+                lambda chosen: search_relevance(self.engine, query, k=k, **chosen),
+                lambda found: found[0].id,
+            )
+        ]
 
     async def _asimilarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
         return await in_thread(self._similarity_search_with_relevance_scores, query, k, **options)
 
-    def _document(self, passage: Passage, score: float) -> Document:
-        return to_document(passage, title_key=self.title_key, id_key=self.id_key, score_key=self.score_key, score=score)
+    def _told(
+        self,
+        query: str,
+        options: Mapping[str, Any],
+        find: Callable[[dict[str, Any]], Sequence[Found]],
+        passage_id: Callable[[Found], str],
+    ) -> list[tuple[Found, dict[str, Any]]]:
+        """What a search finds, given its checked options, each with the metadata that the options ask for."""
+        query_text(query)
+        chosen = only_known(options, _OPTIONS)
+        asked = {name: flag(name, chosen.pop(name, False)) for name in REQUESTS}
+        return with_reasons(self.engine, query, lambda: find(chosen), passage_id, chosen, **asked)
+
+    def _document(self, passage: Passage, score: float, more: Mapping[str, Any]) -> Document:
+        keys = {"title_key": self.title_key, "id_key": self.id_key, "score_key": self.score_key}
+        return to_document(passage, score=score, more=more, **keys)
+
+
+def _id_of(result: SearchResult) -> str:
+    return result.passage.id

@@ -96,6 +96,7 @@ class TestOptions:
             "first_stage": "lexical",
             "query_repr": "lex",
             "max_active_dims": 7,
+            "weight_floor": 0.1,
         }
         seen: list[dict[str, Any]] = []
         monkeypatch.setattr(SiDR, "search", lambda self, query, **arguments: seen.append(arguments) or [])

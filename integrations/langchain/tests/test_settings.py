@@ -24,6 +24,7 @@ MINE: dict[str, Any] = {
     "first_stage": "lexical",
     "query_repr": "lex",
     "max_active_dims": 30,
+    "weight_floor": 0.1,
     "score_key": "s",
     "id_key": "i",
     "title_key": None,

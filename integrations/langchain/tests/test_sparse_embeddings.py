@@ -147,21 +147,17 @@ def test_milvus_ranks_as_binary_beta_search(binary: SiDRRetriever, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", [SiDRSparseEmbeddings, SiDRMilvusEmbeddings])
 async def test_the_loop_is_never_blocked(
-    kind: Any, slow_encoder: Callable[..., None], latest_tick: Callable[..., Any]
+    kind: Any, slow_encoder: Callable[..., None], never_blocked: Callable[..., Any]
 ) -> None:
     retriever = SiDRRetriever.from_texts(TEXTS)
     embeddings = kind(retriever.engine.encoder)
     expected = embeddings.embed_query("copper")
     slow_encoder(retriever.engine, ["copper"], 0.3)
-    delays: list[float] = []
-    while not delays or (delays[-1] >= 0.1 and len(delays) < 3):
-        (query, documents), delay = await latest_tick(
-            lambda: asyncio.gather(embeddings.aembed_query("copper"), embeddings.aembed_documents(TEXTS))
-        )
-        delays.append(delay)
+    for query, documents in await never_blocked(
+        lambda: asyncio.gather(embeddings.aembed_query("copper"), embeddings.aembed_documents(TEXTS))
+    ):
         assert query == expected
         assert documents == embeddings.embed_documents(TEXTS)
-    assert min(delays) < 0.1
 
 
 @pytest.mark.parametrize("kind", [SiDRSparseEmbeddings, SiDRMilvusEmbeddings])
@@ -185,6 +181,6 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert f"pip install 'langchain-sidr[{package.removeprefix('langchain_')}]'" in done.stdout

@@ -36,7 +36,7 @@ def test_every_block_runs_in_order(
     assert "The library opens at ten." in out
     assert "The greenhouse is watered at seven." in out
     assert "garden.md#0" in out
-    assert ran == 6
+    assert ran == 8
 
 
 def test_every_public_name_is_told() -> None:

@@ -32,6 +32,7 @@ MINE: dict[str, Any] = {
     "first_stage": "lexical",
     "query_repr": "lex",
     "max_active_dims": 30,
+    "weight_floor": 0.1,
 }
 QUESTIONS = [f"copper {i} stone" for i in range(4)]
 

@@ -92,6 +92,7 @@ class TestOptions:
             first_stage="lexical",
             query_repr="lex",
             max_active_dims=7,
+            weight_floor=0.1,
         )
         retriever.retrieve("a")
         assert seen == [
@@ -105,6 +106,7 @@ class TestOptions:
                 "first_stage": "lexical",
                 "query_repr": "lex",
                 "max_active_dims": 7,
+                "weight_floor": 0.1,
             }
         ]
 

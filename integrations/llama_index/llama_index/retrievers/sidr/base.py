@@ -16,8 +16,9 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.sidr.changing import NodesMixin
 from llama_index.retrievers.sidr.filters import Filters
-from llama_index.retrievers.sidr.nodes import to_node, to_passages
+from llama_index.retrievers.sidr.nodes import to_passages
 from llama_index.retrievers.sidr.options import DEFAULTS, kept_options, options_to_keep, search_arguments, split
+from llama_index.retrievers.sidr.reasons import REQUESTS, checked_requests, found_nodes
 from typing_extensions import Self
 
 from sidr_rag import InvalidInputError, InvalidTypeError, SiDR
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from sidr_rag.files import FileReport, Limits
     from sidr_rag.files.walk import PathLike
 
-_OWN = ("similarity_top_k", "filters", *DEFAULTS, "callback_manager", "objects", "object_map", "verbose")
+_OWN = ("similarity_top_k", "filters", *DEFAULTS, *REQUESTS, "callback_manager", "objects", "object_map", "verbose")
 
 
 class SiDRRetriever(NodesMixin, BaseRetriever):
@@ -50,6 +51,10 @@ class SiDRRetriever(NodesMixin, BaseRetriever):
         first_stage: "sidr", "lexical" (the question's own words), or what else `SiDR.search` takes.
         query_repr: "theta", "lex", "bin" or "bot".
         max_active_dims: cut the question's vector to this many dimensions.
+        weight_floor: leave out the question's dimensions that weigh less than this share, 0 to 1, of the greatest one.
+        explain: whether found nodes have the parts of their first-stage score by token in their metadata, under
+            "sidr_explanation": `Explanation.to_dict()`. It is an error for a first stage that has no such parts.
+        costs: whether they have what the search cost, under "sidr_costs": `Costs.to_dict()`.
         file_report: what `from_folder` did with each file; None for a retriever made in another way.
     """
 
@@ -63,6 +68,9 @@ class SiDRRetriever(NodesMixin, BaseRetriever):
     first_stage: Any
     query_repr: str
     max_active_dims: int | None
+    weight_floor: float
+    explain: bool
+    costs: bool
 
     def __init__(
         self,
@@ -86,18 +94,20 @@ class SiDRRetriever(NodesMixin, BaseRetriever):
             objects: nodes whose objects a found `IndexNode` leads on to.
             object_map: the same, by index id.
             verbose: whether to print when a search leads on to an object.
-            options: `rerank`, `search`, `min_score`, `reranker`, `first_stage`, `query_repr`, `max_active_dims`.
+            options: `rerank`, `search`, `min_score`, `reranker`, `first_stage`, `query_repr`, `max_active_dims`,
+                `weight_floor`, `explain`, `costs`.
 
         Raises:
             InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
         """
         if not isinstance(engine, SiDR):
             raise InvalidTypeError(f"engine is a {type(engine).__name__}; give a SiDR, or use from_defaults(nodes)")
-        search_arguments(similarity_top_k, filters, options)
+        requests, rest = split(options, REQUESTS)
+        search_arguments(similarity_top_k, filters, rest)
         self.engine = engine
         self.similarity_top_k = similarity_top_k
         self.filters = filters
-        for name, value in {**DEFAULTS, **options}.items():
+        for name, value in {**DEFAULTS, **rest, **checked_requests(requests)}.items():
             setattr(self, name, value)
         self.file_report: FileReport | None = None
         known = {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}
@@ -243,20 +253,26 @@ class SiDRRetriever(NodesMixin, BaseRetriever):
         save_with_settings(self.engine, path, self._to_keep())
 
     def _to_keep(self) -> dict[str, Any]:
-        return options_to_keep(self._options(), self.similarity_top_k, self.filters)
+        options = {**self._options(), **self._requests()}
+        return options_to_keep(options, self.similarity_top_k, self.filters)
 
     # Searching
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         arguments = search_arguments(self.similarity_top_k, self.filters, self._options())
-        results = self.engine.search(query_bundle.query_str, **arguments)
-        return [NodeWithScore(node=to_node(found.passage), score=found.score) for found in results]
+        query = query_bundle.query_str
+        return found_nodes(
+            self.engine, query, lambda: self.engine.search(query, **arguments), arguments, **self._requests()
+        )
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFAULTS}
+
+    def _requests(self) -> dict[str, bool]:
+        return checked_requests({name: getattr(self, name) for name in REQUESTS})
 
 
 def _checked(
@@ -265,6 +281,7 @@ def _checked(
     """The constructor's arguments, checked before anything is indexed, and the engine's options."""
     own, rest = split(options, _OWN)
     search_arguments(similarity_top_k, filters, split(own, DEFAULTS)[0])
+    checked_requests(own)
     return {"similarity_top_k": similarity_top_k, "filters": filters, **own}, rest
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.sidr.filters import Filters, engine_filter
+from llama_index.retrievers.sidr.reasons import REQUESTS, checked_requests
 
 from sidr_rag import IndexFormatError, InvalidTypeError
 from sidr_rag.inputs import as_count
@@ -79,8 +80,10 @@ def kept_options(folder: Path) -> dict[str, Any]:
             filters = MetadataFilters.model_validate(kept["filters"])
         top = kept.get("k", 1)
         search_arguments(top, filters, options)
+        checked_requests(kept)
     except (TypeError, ValueError) as e:
         raise IndexFormatError(f"{folder / FILE}: {e}; mend the file, or remove it to use the defaults") from e
+    options.update({name: kept[name] for name in REQUESTS if name in kept})
     if "k" in kept:
         options["similarity_top_k"] = top
     if filters is not None:

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 from llama_index.retrievers.sidr.filters import all_of
 from llama_index.retrievers.sidr.nodes import ID_KEY, of_documents
 from llama_index.retrievers.sidr.options import search_arguments, split
+from llama_index.retrievers.sidr.reasons import REQUESTS, checked_requests, found_nodes
 
 from sidr_rag import InvalidInputError, InvalidTypeError, SearchResult, SiDR
 from sidr_rag.rerank.fusion import Fusion
@@ -21,7 +23,7 @@ _KEYWORDS = "bm25"
 
 def run_query(
     engine: SiDR, query: VectorStoreQuery, options: Mapping[str, Any], given: Mapping[str, Any]
-) -> list[SearchResult]:
+) -> list[NodeWithScore]:
     """Search as a query says.
 
     Args:
@@ -38,12 +40,18 @@ def run_query(
             f"query_str is a {type(query.query_str).__name__}; this store searches for texts and takes no embeddings"
         )
     diversity, own = split(given, _DIVERSITY)
-    arguments = search_arguments(query.similarity_top_k, query.filters, {**options, **_of_mode(query), **own})
+    requests, chosen = split({**options, **_of_mode(query), **own}, REQUESTS)
+    arguments = search_arguments(query.similarity_top_k, query.filters, chosen)
     documents = of_documents(query.doc_ids) if query.doc_ids else None
     arguments["filter"] = all_of(arguments["filter"], _chosen_nodes(engine, query), documents)
-    if query.mode == VectorStoreQueryMode.MMR:
-        return search_diverse(engine, query.query_str, **_diverse(query, arguments, diversity))
-    return engine.search(query.query_str, **arguments)
+    text = query.query_str
+
+    def find() -> list[SearchResult]:
+        if query.mode == VectorStoreQueryMode.MMR:
+            return search_diverse(engine, text, **_diverse(query, arguments, diversity))
+        return engine.search(text, **arguments)
+
+    return found_nodes(engine, text, find, arguments, **checked_requests(requests))
 
 
 def _of_mode(query: VectorStoreQuery) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from llama_index.retrievers.sidr.nodes import document_of, of_documents, to_node
 
 from sidr_rag import InvalidTypeError, Passage, SiDR
 from sidr_rag.index.replace import Replaced, replace_sources
+from sidr_rag.index.store import Store
 from sidr_rag.inputs import ids_list, rows_of_passages
 from sidr_rag.listing import list_passages, matching_seqs
 from sidr_rag.search.filters import filter_mask, parse_filter
@@ -146,9 +147,23 @@ def _stored_hash(engine: SiDR, document_id: str) -> str | None:
 
 
 def _replace(engine: SiDR, passages: Iterable[Passage], stale: Mapping[str, Any] | None) -> Replaced:
-    """Store passages and delete what matches the filter and is not among them, in one commit."""
+    """Store passages and delete what matches the filter and is not among them, in one commit of a local store."""
+    if not isinstance(engine._store, Store):
+        return _replace_elsewhere(engine, passages, stale)
     condition = parse_filter(stale)
     rows = rows_of_passages(passages, [])
     return replace_sources(
         engine._store, rows, lambda before: [] if stale is None else matching_seqs(before, condition).tolist()
     )
+
+
+def _replace_elsewhere(engine: SiDR, passages: Iterable[Passage], stale: Mapping[str, Any] | None) -> Replaced:
+    """The same on a search engine or over several folders, which have no commit for it: what is new first."""
+    given = {passage.id: passage for passage in passages}
+    stored = {passage.id: passage for passage in engine.get(given)}
+    new = [passage for passage in given.values() if stored.get(passage.id) != passage]
+    old = [] if stale is None else [passage.id for passage in list_passages(engine, filter=stale)]
+    written = engine.add_passages(new)
+    gone = [passage_id for passage_id in old if passage_id not in given]
+    engine.delete(gone)
+    return Replaced(written, len(given) - len(new), gone)

@@ -15,10 +15,11 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryResult,
 )
-from llama_index.retrievers.sidr.nodes import to_node, to_passages
+from llama_index.retrievers.sidr.nodes import to_passages
 from llama_index.retrievers.sidr.options import DEFAULTS, kept_options, options_to_keep, search_arguments, split
 from llama_index.retrievers.sidr.pipelines import index_of, pipeline_of
 from llama_index.retrievers.sidr.queries import run_query
+from llama_index.retrievers.sidr.reasons import REQUESTS, checked_requests
 from llama_index.retrievers.sidr.storing import FilesMixin, delete_documents, delete_found, find_nodes
 from typing_extensions import Self
 
@@ -70,14 +71,17 @@ class SiDRVectorStore(FilesMixin, BasePydanticVectorStore):
             device: "auto", "cpu" or "cuda".
             weighting: None (what the store was made with), "default", "binary" or a `sidr_rag.Weighting`.
             options: for every search: `rerank`, `search`, `min_score`, `reranker`, `first_stage`, `query_repr`,
-                `max_active_dims`; and options of `SiDR.open` such as `num_threads`.
+                `max_active_dims`, `weight_floor`; `explain` and `costs`, which put the parts of the first-stage score
+                by token, and what the search cost, into the metadata of found nodes, under "sidr_explanation" and
+                "sidr_costs"; and options of `SiDR.open` such as `num_threads`.
 
         Raises:
             InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
             IndexFormatError: if the folder holds something else than a store, or one of another tokenizer or format.
         """
-        own, rest = split(options, DEFAULTS)
-        search_arguments(1, None, own)
+        own, rest = split(options, (*DEFAULTS, *REQUESTS))
+        search_arguments(1, None, split(own, DEFAULTS)[0])
+        checked_requests(own)
         if engine is None and path is None:
             engine = SiDR.from_texts((), model=model, device=device, weighting=weighting or "default", **rest)
         elif engine is None:
@@ -207,10 +211,11 @@ class SiDRVectorStore(FilesMixin, BasePydanticVectorStore):
         Raises:
             InvalidInputError, InvalidTypeError: naming the argument, the value and the fix.
         """
-        results = run_query(self._engine, query, self._options, kwargs)
-        nodes = [to_node(found.passage) for found in results]
+        found = run_query(self._engine, query, self._options, kwargs)
         return VectorStoreQueryResult(
-            nodes=nodes, similarities=[found.score for found in results], ids=[node.node_id for node in nodes]
+            nodes=[hit.node for hit in found],
+            similarities=[hit.get_score() for hit in found],
+            ids=[hit.node.node_id for hit in found],
         )
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
@@ -243,9 +248,10 @@ class SiDRVectorStore(FilesMixin, BasePydanticVectorStore):
         Raises:
             IndexFormatError: if the folder is no store, is damaged, or was made with another tokenizer or format.
         """
-        own, rest = split(options, DEFAULTS)
-        chosen = {**split(kept_options(Path(persist_path)), DEFAULTS)[0], **own}
-        search_arguments(1, None, chosen)
+        known = (*DEFAULTS, *REQUESTS)
+        own, rest = split(options, known)
+        chosen = {**split(kept_options(Path(persist_path)), known)[0], **own}
+        search_arguments(1, None, split(chosen, DEFAULTS)[0])
         return cls(SiDR.open(persist_path, **rest), **chosen)
 
     @classmethod

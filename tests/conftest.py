@@ -1,14 +1,22 @@
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 # Before anything imports Triton: without a GPU its kernels are tested in its interpreter.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No bound on time: a busy machine makes any one example slow.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 HERE = Path(__file__).resolve().parent
 CASES = HERE.parent.parent / "shared" / "cases"
@@ -65,6 +73,63 @@ def rankings(case_inputs):
     return json.loads((case_inputs / "rankings.json").read_text(encoding="utf-8"))["cases"]
 
 
+@pytest.fixture
+def grows_linearly():
+    """A function (work, small, large): work(large), four times the size, must take under eight times as long.
+
+    It is the thread's own CPU time, and the best of several rounds: others' work on the machine slows some of them,
+    and what is quadratic takes sixteen times as long in every one. What `fresh` makes, outside the measured time,
+    is a second argument of each call.
+    """
+
+    def check(work, small, large, fresh=None):
+        best = [math.inf, math.inf]
+        for _ in range(6):
+            for i, given in enumerate((small, large)):
+                made = () if fresh is None else (fresh(),)
+                start = time.thread_time()
+                work(given, *made)
+                best[i] = min(best[i], time.thread_time() - start)
+            if best[1] <= 8 * best[0] + 0.002:
+                return
+        pytest.fail(f"four times as much took {best[1]:.3f} s, where a quarter took {best[0]:.3f} s")
+
+    return check
+
+
+@pytest.fixture
+def run_beside():
+    """A function (*works): calls each work(n) over and over in a thread of its own, until all have had their rounds.
+
+    What one of them raises is raised here.
+    """
+
+    def run(*works, seconds=1.0, rounds=3):
+        stop, faults, done = threading.Event(), [], [0] * len(works)
+
+        def repeat(i):
+            try:
+                while not stop.is_set():
+                    works[i](done[i])
+                    done[i] += 1
+            except BaseException as e:
+                faults.append(e)
+
+        threads = [threading.Thread(target=repeat, args=(i,)) for i in range(len(works))]
+        for thread in threads:
+            thread.start()
+        least = time.monotonic() + seconds
+        while not faults and (time.monotonic() < least or min(done) < rounds):
+            time.sleep(0.02)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if faults:
+            raise faults[0]
+
+    return run
+
+
 def _environment(changes):
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **changes}
@@ -81,7 +146,7 @@ def child():
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=500,
         )
         assert not check or done.returncode == 0, done.stderr
         return done

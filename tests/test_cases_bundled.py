@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import threading
 import time
 import unicodedata
 from pathlib import Path
@@ -408,9 +407,9 @@ def test_R44_a_text_around_a_long_run(make_big, picture, tmp_path):
     with bundled([run, f"kangaroo {picture} walrus", "river stone"], ids=["run", "picture", "other"]) as sidr:
         for word in ("kangaroo", "walrus"):
             assert {"run", "picture"} <= set(found(sidr, word, 2))
-        start = time.perf_counter()
+        start = time.thread_time()
         sidr.search("a" * 3_000, k=2)  # a question of many windows
-        assert time.perf_counter() - start < 15
+        assert time.thread_time() - start < 15
 
 
 def test_R49_reranking_nothing_and_empty_texts():
@@ -440,21 +439,10 @@ def test_R50_searches_in_threads_of_a_running_loop(everything):
     assert [scored(results) for results in asyncio.run(together())] == expected
 
 
-def test_R58_adding_while_searching(tmp_path):
-    faults, stop = [], threading.Event()
+def test_R58_adding_while_searching(run_beside, tmp_path):
     with bundled(
         [f"anchor {i}" for i in range(50)], ids=[f"a{i}" for i in range(50)], path=tmp_path / "s", weighting="binary"
     ) as sidr:
-
-        def guarded(work):
-            n = 0
-            while not stop.is_set():
-                try:
-                    work(n)
-                except Exception as e:
-                    faults.append(e)
-                    return
-                n += 1
 
         def search(n):
             results = sidr.search("anchor", k=50, rerank=3)
@@ -464,14 +452,7 @@ def test_R58_adding_while_searching(tmp_path):
         def change(n):
             assert sidr.delete(sidr.add(["river stone", "copper"])) == 2
 
-        threads = [threading.Thread(target=guarded, args=(work,)) for work in (search, search, change)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.7)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert faults == []
+        run_beside(search, search, change, seconds=0.5)
         assert sidr.ids() == [f"a{i}" for i in range(50)]
 
 

@@ -11,7 +11,6 @@ import re
 import resource
 import shutil
 import sys
-import threading
 import time
 import unicodedata
 import warnings
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stub_encoders import StubEncoder, stub_sidr
+from stub_encoders import StubEncoder, default_tokenizer, stub_sidr
 
 from sidr_rag import SiDR
 from sidr_rag.errors import IndexFormatError, InvalidInputError, SidrError, StoreLockedError
@@ -221,7 +220,9 @@ def test_R10_adding_one_or_a_few_short_documents(make):
     building = time.perf_counter() - start
     before = [(r.passage.id, r.score) for r in big.search("copper number", k=5000)]
     adding = math.inf
-    for _ in range(5):  # the best of several, as a busy machine makes any one of them slow
+    for _ in range(30):  # the best of several, as a busy machine makes any one of them slow
+        if adding < building / 10:
+            break
         big.delete(["new"])
         start = time.perf_counter()
         big.add(["copper zebra"], ids=["new"])
@@ -801,28 +802,25 @@ def resident():
 
 
 @pytest.mark.parametrize("name", ["run_a", "run_caret", "run_space", "run_e_acute", "run_emoji", "base64"])
-def test_R44_a_million_characters_without_a_break(make, big, name):
+def test_R44_a_million_characters_without_a_break(make, big, grows_linearly, name):
     folder = big("base64_line" if name == "base64" else "runs")
     [path] = folder.glob(f"{name}.*")
     text = path.read_text(encoding="utf-8")
     if name == "base64":
         text = f"kangaroo {text} walrus"
-    middle = len(text) // 2
-    half = text[: middle // 2] + text[middle + middle // 2 :]
-    at_first = resident()
-    sidr = make()
-    start = time.perf_counter()
-    sidr.add([half], ids=["half"])
-    first = time.perf_counter() - start
-    start = time.perf_counter()
-    sidr.add([text], ids=["whole"])
-    second = time.perf_counter() - start
-    assert second < 15
-    assert second < max(2.6 * first, first + 0.5)
-    assert resident() - at_first < 300 * 1024 * 1024
-    for word in ("kangaroo", "walrus"):
-        assert found(sidr, word) == ["half", "whole"]
-    assert sidr.get(["whole"])[0].text == text
+    side = len(text) // 8
+    quarter = text[:side] + text[-side:]
+
+    def add(text, sidr):
+        at_first = resident()
+        sidr.add([text], ids=["one"])
+        assert resident() - at_first < 300 * 1024 * 1024
+        for word in ("kangaroo", "walrus"):
+            assert found(sidr, word) == ["one"]
+        assert sidr.get(["one"])[0].text == text
+
+    # Every time a tokenizer that remembers nothing.
+    grows_linearly(add, quarter, text, fresh=lambda: make(tokenizer=default_tokenizer()))
 
 
 @pytest.mark.parametrize(("max_tokens", "overlap"), [(160, 0), (8, 0), (8, 3), (3, 2), (2, 0), (1, 0)])
@@ -912,11 +910,11 @@ def test_R50_searches_in_threads_of_a_running_loop(make, tokenizer):
 
     delays = []
     # A loop that is blocked is late every time; one on a busy machine is not.
-    while not delays or (delays[-1] >= 0.1 and len(delays) < 3):
+    while not delays or (delays[-1] >= 0.25 and len(delays) < 6):
         results, delay = asyncio.run(beside())
         delays.append(delay)
         assert results == expected
-    assert min(delays) < 0.1
+    assert min(delays) < 0.25
 
 
 def test_R52_duplicate_ids(make):
@@ -963,23 +961,10 @@ def test_R53_nested_metadata(make, tmp_path):
     check(make(tmp_path / "copy"))
 
 
-def test_R58_adding_while_searching(make, tmp_path, tokenizer):
+def test_R58_adding_while_searching(make, run_beside, tmp_path, tokenizer):
     sidr = make(tmp_path / "s", num_threads=1)
     sidr.add([f"anchor {i}" for i in range(50)], ids=[f"a{i}" for i in range(50)])
-    stop, faults, saved, kept = threading.Event(), [], [], []
-
-    def guarded(work):
-        def run():
-            n = 0
-            while not stop.is_set():
-                try:
-                    work(n)
-                except Exception as e:
-                    faults.append(e)
-                    return
-                n += 1
-
-        return run
+    saved, kept = [], []
 
     def search(n):
         results = sidr.search("anchor", k=50)
@@ -1000,17 +985,9 @@ def test_R58_adding_while_searching(make, tmp_path, tokenizer):
         path = tmp_path / f"copy{n}"
         sidr.save(path)
         saved.append(path)
-        stop.wait(0.4)
+        time.sleep(0.3)
 
-    works = [search] * 4 + [adder("x"), adder("y"), passing, save]
-    threads = [threading.Thread(target=guarded(work)) for work in works]
-    for t in threads:
-        t.start()
-    time.sleep(2.5)
-    stop.set()
-    for t in threads:
-        t.join()
-    assert faults == []
+    run_beside(*[search] * 4, adder("x"), adder("y"), passing, save)
     assert len(sidr) == 50 + len(kept)
     assert set(sidr.ids()) == {f"a{i}" for i in range(50)} | set(kept)
     assert saved
@@ -1044,7 +1021,7 @@ def columns(rows):
     a, b, c = itertools.tee(rows, 3)
     return dict(texts=(r['text'] for r in a), ids=(r['id'] for r in b), metadatas=(r['metadata'] for r in c))
 
-before, start = peak(), time.perf_counter()
+before, start = peak(), time.process_time()
 source = rows()
 sidr.add(**columns(source))
 assert next(source, None) is None
@@ -1052,7 +1029,7 @@ many = stub_sidr(sidr.encoder.tokenizer, Path(sys.argv[3]))
 source = rows()
 while block := list(itertools.islice(source, 1000)):
     many.add(**columns(iter(block)))
-seconds, grown = time.perf_counter() - start, peak() - before
+seconds, grown = time.process_time() - start, peak() - before
 queries = ('record 17', 'letter garden', 'record 99999 copper', 'silver window bridge')
 asked = [(q, f) for q in queries for f in (None, {'shard': 3})]
 same = all(sidr.search(q, k=50, filter=f) == many.search(q, k=50, filter=f) for q, f in asked)

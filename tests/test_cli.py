@@ -54,7 +54,7 @@ def run_program(*arguments, cwd, **environment):
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -310,7 +310,7 @@ def test_a_missing_extra_is_one_line(tmp_path):
         "from sidr_rag.cli import main\n"
         "sys.exit(main(['info']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert done.stderr == "sidr-rag: the command line needs the package 'typer': pip install 'sidr-rag[cli]'\n"
 

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 from stub_encoders import StubEncoder
@@ -115,10 +116,12 @@ def test_a_search_in_a_thread_of_an_event_loop_is_booked_for_its_task():
 def test_every_stage_has_its_seconds(make, tokenizer):
     sidr = make(encoder=StubEncoder(tokenizer, spread=2))
     sidr.add(["copper harbor", "copper kettle"])
+    start = time.perf_counter()
     with sidr.measured() as costs:
         sidr.search("copper", rerank=2)
+    passed = time.perf_counter() - start
     assert all(costs.seconds[stage] > 0 for stage in STAGES)
-    assert sum(costs.seconds.values()) < 30
+    assert sum(costs.seconds.values()) <= passed
     assert sidr.costs().to_dict() == costs.to_dict()
     sidr.search([], rerank=2)
     assert sidr.costs().searches == 1

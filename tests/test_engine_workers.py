@@ -114,7 +114,7 @@ SCRIPT = """
             yield f"record {i} of the harbor ledger"
         if sys.argv[1] == "endless":
             print("ready", flush=True)
-            time.sleep(60)
+            time.sleep(500)
 
     sidr = SiDR.open(sys.argv[2], create=True)
     sidr.add(texts(), num_workers=2)  # no guard of __main__: the processes never run this script
@@ -134,7 +134,7 @@ def test_a_script_without_a_guard(script, tmp_path) -> None:
         [sys.executable, str(script), "all", str(tmp_path / "store")],
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("6000\n", "", 0)
 
@@ -154,8 +154,8 @@ def test_the_processes_end_with_an_interrupted_program(script, tmp_path, how) ->
             os.killpg(program.pid, how)  # as a terminal does: to every process of the group
         else:
             program.send_signal(how)
-        _, errors = program.communicate(timeout=30)
-    deadline = time.monotonic() + 10
+        _, errors = program.communicate(timeout=120)
+    deadline = time.monotonic() + 60
     while (left := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []

@@ -50,7 +50,7 @@ assert retriever.invoke("Which metal carries a current?")[0].page_content == "Co
 
 
 def run_python(code, *arguments):
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -77,7 +77,7 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
         load_settings(tmp_path)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_links_pipes_and_folders_are_not_read(tmp_path):
     path = tmp_path / FILE
     (tmp_path / "other").write_text("{}", encoding="utf-8")

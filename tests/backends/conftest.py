@@ -24,6 +24,7 @@ WEIGHTINGS = {"binary": BINARY, "levelled": LEVELLED}
 KINDS = ["local", "sharded", "qdrant", "qdrant-edge", "milvus"]
 REMOTE = ["qdrant", "qdrant-edge", "milvus"]
 N_REAL = 2000
+N_FEW = 300
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 stubs = sys.modules["stub_encoders"]
@@ -114,15 +115,28 @@ def kind(request):
 def filled(request, kind, tokenizer, real_passages, real_queries, tmp_path_factory):
     """Changed by nobody."""
     weighting = WEIGHTINGS[request.param]
+    made = _fill(kind, tokenizer, weighting, real_passages, real_queries, tmp_path_factory.mktemp(kind))
+    yield made
+    made.sidr.close()
+    made.local.close()
+
+
+@pytest.fixture(scope="module")
+def few(kind, tokenizer, real_passages, real_queries, tmp_path_factory):
+    """A part of the passages, for what is asked many times; changed by nobody."""
+    made = _fill(kind, tokenizer, BINARY, real_passages[:N_FEW], real_queries, tmp_path_factory.mktemp(kind))
+    yield made
+    made.sidr.close()
+    made.local.close()
+
+
+def _fill(kind, tokenizer, weighting, passages, queries, folder):
     place = "qdrant:memory:" if kind == "qdrant" else kind  # its file takes one transaction for every point
-    sidr = open_on(place, tmp_path_factory.mktemp(kind), tokenizer, weighting=weighting)
-    # In parts, so that sharded stores have some in each shard.
-    for start in range(0, len(real_passages), 400):
-        sidr.add_passages(real_passages[start : start + 400])
-    local = mirror(sidr, tokenizer, weighting)
-    yield Filled(kind, sidr, local, real_queries)
-    sidr.close()
-    local.close()
+    sidr = open_on(place, folder, tokenizer, weighting=weighting)
+    block = len(passages) // 3  # so that sharded stores have some in each shard
+    for start in range(0, len(passages), block):
+        sidr.add_passages(passages[start : start + block])
+    return Filled(kind, sidr, mirror(sidr, tokenizer, weighting), queries)
 
 
 @pytest.fixture

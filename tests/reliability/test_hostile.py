@@ -315,7 +315,7 @@ def test_parts_of_another_kind(parts, store, tmp_path, name, what):
         import signal
 
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)  # a pipe that is waited for would hang for ever
+        signal.alarm(120)  # a pipe that is waited for would hang for ever
         warnings.simplefilter("ignore")
         try:
             with parts.open(store) as sidr:

@@ -146,7 +146,7 @@ def test_processes_end_when_their_parent_is_gone(bag_tokenizer, small_batches) -
         workers.counts(list(items))
         (process,) = workers._processes
         process.stdin.close()  # what the system does with a dead parent's pipes
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         assert process.returncode == 0
 
 

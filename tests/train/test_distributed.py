@@ -72,7 +72,7 @@ def test_two_processes_train_one_model(tiny_config, tmp_path):
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     first, second = (json.loads(Path(f"{tmp_path / 'out'}{rank}").read_text(encoding="utf-8")) for rank in range(2))
     assert first["weights"] == second["weights"]

@@ -8,10 +8,10 @@ PACKAGES := -e '.[torch,files,cli,eval,train]' -e integrations/langchain -e inte
 MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
 	constraints.txt requirements-dev.txt
 
-.PHONY: help setup demo notebooks test lint format types docs bench wheels ci clean distclean
+.PHONY: help setup demo notebooks test lint format types docs bench paper wheels ci clean distclean
 
 help:
-	@echo "make demo | notebooks | test | lint | format | types | docs | bench | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
+	@echo "make demo | notebooks | test | lint | format | types | docs | bench | paper | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
 
 setup: $(STAMP)
 
@@ -34,7 +34,7 @@ demo: $(STAMP)
 	$(PY) demo/run.py
 
 notebooks: $(STAMP)
-	$(PY) -m pytest -q --nbmake --nbmake-timeout=300 notebooks
+	$(PY) -m pytest -q --nbmake --nbmake-timeout=900 notebooks
 
 test: $(STAMP)
 	.venv/bin/python -m pytest
@@ -57,6 +57,11 @@ bench: $(STAMP)
 	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt || \
 		echo "Some peers of the benchmarks cannot be installed here; their rows will say so." >&2
 	$(PY) -m benchmarks
+
+paper: $(STAMP)
+	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt || \
+		echo "Some peers of the benchmarks cannot be installed here; their rows will say so." >&2
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.paper
 
 wheels: $(STAMP)
 	rm -rf dist

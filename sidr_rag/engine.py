@@ -11,7 +11,14 @@ from sidr_rag.errors import IndexFormatError, InvalidInputError, InvalidTypeErro
 from sidr_rag.index.folder import FORMAT, Folder
 from sidr_rag.index.snapshot import write_snapshot
 from sidr_rag.index.store import Store
-from sidr_rag.options import WeightingChoice, new_settings, resolve_weighting, split_options, stored_weighting
+from sidr_rag.options import (
+    WeightingChoice,
+    new_settings,
+    resolve_weighting,
+    split_options,
+    stored_weighting,
+    with_preset,
+)
 from sidr_rag.pipeline import Pipeline
 from sidr_rag.rerank.cache import EmbeddingCache, content_key
 from sidr_rag.rerank.codecs import weight_codec
@@ -54,8 +61,9 @@ class SiDR(Searching):
                 f"weighting needs levels {list(weighting.levels)}, but this store keeps "
                 f"{list(store.settings.thresholds)}; make a new store with weighting='default'"
             )
-        beside = None if store.folder is None or store.read_only else store.folder.embeddings
-        cache = EmbeddingCache(beside, encoder.fingerprint, cache_bytes, weight_codec(embedding_precision))
+        beside = None if store.folder is None else store.folder.embeddings
+        codec = weight_codec(embedding_precision)
+        cache = EmbeddingCache(beside, encoder.fingerprint, cache_bytes, codec, read_only=store.read_only)
         embedder = PassageEmbedder(encoder, cache)
         super().__init__(store)
         self._encoder = encoder
@@ -99,7 +107,10 @@ class SiDR(Searching):
                 "cuda" or "cuda:N". Results of beta search have the same bits everywhere.
             weighting: "default" (the model's own), "binary" (the paper's), or a `Weighting`.
             num_workers: how many other processes count tokens, for large collections; see `add`.
-            options: of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`; of the search: `num_threads`,
+            options: `preset="paper"`, the paper's own setting: no NFKC, texts cut at 256 tokens with a warning, binary
+                weighting, S_topk with k = 768 on both sides (`sparsify="union"` beside it gives the authors' union with
+                own tokens); of the encoder: `dtype`, `normalization`, `sparsify`, `max_length`, `truncate`,
+                `max_active_dims`; of the search: `num_threads`,
                 `kernel` ("auto", or "numpy", "numba", "torch", "triton"; see `sidr_rag.search.beta.check_kernel`); of
                 embeddings: `cache_bytes` (about so much is kept beside the store) and
                 `embedding_precision` ("float16", within 0.05 % of each weight, or "uint8", within 0.2 % of a passage's
@@ -149,6 +160,7 @@ class SiDR(Searching):
     ) -> SiDR:
         """A new store, filled in memory and put into its folder, if it has one, in one step."""
         path, overwrite, model, device, weighting = place
+        weighting, options = with_preset(weighting, options)
         encoder, rest = split_options(model, device, options)
         chosen = resolve_weighting(weighting, encoder)
         if path is not None and Folder(Path(path)).is_store() and not overwrite:
@@ -180,7 +192,8 @@ class SiDR(Searching):
             path: the folder; or a URL as "qdrant://host:6333/collection" or "milvus://host:19530/collection", an
                 engine's client, or a list of folders that are searched as one: see `sidr_rag.backends.opening`.
             create: make an empty store if there is none.
-            read_only: never write to the folder; searches still see what other processes commit.
+            read_only: never write to the folder; searches still see what other processes commit, and use the
+                embeddings that are kept there.
             model: the model that the store was made for; a store never names one to load.
             device: "auto", "cpu", "cuda" or "cuda:N"; as for `from_texts`.
             weighting: None uses what the store was made with.
@@ -195,6 +208,7 @@ class SiDR(Searching):
             if is_backend(path):
                 choices: dict[str, Any] = {"create": create, "read_only": read_only, "model": model, "device": device}
                 return open_backend(path, weighting=weighting, **choices, **options)
+        weighting, options = with_preset(weighting, options)
         encoder, rest = split_options(model, device, options)
         folder = Path(path)
         if create and not read_only and not Folder(folder).is_store():

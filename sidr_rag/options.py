@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,40 @@ from sidr_rag.search.weighting import BINARY, Weighting
 
 WeightingChoice = Literal["default", "binary"] | Weighting
 _LEVELS = (1, 2, 4)
-_ENCODER_OPTIONS = ("backend", "dtype", "max_length", "normalization", "sparsify")
+_ENCODER_OPTIONS = "backend", "dtype", "max_active_dims", "max_length", "normalization", "sparsify", "truncate"
 _SEARCH_OPTIONS = ("cache_bytes", "embedding_precision", "kernel", "num_threads")
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "normalization": "none",
+        "truncate": True,
+        "max_length": 256,
+        "sparsify": "topk",
+        "max_active_dims": 768,
+    }
+}
+"""Options by the name of a preset; "paper" is the paper's setting (sections 3.1 and 4.3), with weighting="binary"."""
+
+
+def with_preset(weighting: WeightingChoice | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Weighting and options with those of `options["preset"]` filled in; what is given beside it counts.
+
+    Args:
+        weighting: "default" and None leave the choice to the preset.
+        options: as given by the caller; not changed.
+
+    Raises:
+        InvalidInputError: for an unknown preset; names those there are.
+    """
+    rest = {name: value for name, value in options.items() if name != "preset"}
+    preset = options.get("preset")
+    if preset is None:
+        return weighting, rest
+    if preset not in PRESETS:
+        raise InvalidInputError(f"preset={preset!r} is not known; choose one of {', '.join(map(repr, PRESETS))}")
+    chosen = "binary" if weighting in ("default", None) else weighting
+    return chosen, {**PRESETS[preset], **rest}
 
 
 def split_options(model: str | Path, device: str, options: dict[str, Any]) -> tuple[Encoder, dict[str, Any]]:

@@ -74,7 +74,8 @@ class Encoder:
             folder = resolve_model(settings.model)
         config = load_config(folder, name=None if Path(settings.model).is_dir() else settings.model)
         self.config = overridden(config, settings)
-        self.tokenizer = load_tokenizer(folder, self.config, settings.normalization)
+        most = self.config.max_length.passage - SPECIAL_TOKENS if settings.truncate else None
+        self.tokenizer = load_tokenizer(folder, self.config, settings.normalization, most)
         self._first, self._last = special_token_ids(self.tokenizer, self.config)
         self._settings = settings
         self._backbones = Backbones(

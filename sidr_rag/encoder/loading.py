@@ -20,6 +20,7 @@ def load_encoder(
     truncate: bool = False,
     backend: str = "auto",
     activation: str | None = None,
+    max_active_dims: int | None = None,
 ) -> Encoder:
     """An encoder; its configuration and tokenizer are read now, its weights by the first call that needs them.
 
@@ -32,8 +33,10 @@ def load_encoder(
         normalization: "nfkc", or "none" to give the tokenizer the text as it is.
         sparsify: "union" (top k and the text's own tokens), "topk" (the paper's S_topk) or "own".
         max_length: tokens read at once, [CLS] and [SEP] included; the model's own lengths by default.
-        truncate: cut longer texts at `max_length`, with a warning, instead of reading them in windows.
+        truncate: cut longer texts at `max_length`, with a warning, instead of reading them in windows; their bags as
+            well.
         backend: "auto", "numpy" or "torch"; see `backbones`.
+        max_active_dims: k of the top-k of both sides; None takes the model's own.
         activation: "elu1p" or "log1p_relu", where the checkpoint's own cannot be known; None takes the checkpoint's.
 
     Raises:
@@ -57,5 +60,6 @@ def load_encoder(
         truncate=truncate,
         backend=backend,
         activation=activation,
+        max_active_dims=max_active_dims,
     )
     return Encoder(settings, folder)

@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from sidr_rag.text.tokenizer import BagTokenizer, Normalization
 
 
-def load_tokenizer(folder: Path, config: ModelConfig, normalization: str) -> BagTokenizer:
+def load_tokenizer(
+    folder: Path, config: ModelConfig, normalization: str, max_tokens: int | None = None
+) -> BagTokenizer:
     """Read the folder's tokenizer.json or vocab.txt, or the bundled tokenizer where it is the model's own.
+
+    Args:
+        folder: of the model.
+        config: of the model.
+        normalization: "nfkc" or "none".
+        max_tokens: bags hold no more than the first so many tokens of a text; None for all.
 
     Raises:
         ModelNotFoundError: if there is none.
@@ -26,8 +34,12 @@ def load_tokenizer(folder: Path, config: ModelConfig, normalization: str) -> Bag
     source = tokenizer_source(folder, config)
     how = cast("Normalization", normalization)  # the tokenizer checks it
     if source.suffix == ".json":
-        return BagTokenizer.from_file(source, vocab_offset=config.vocab_offset, normalization=how)
-    return BagTokenizer(tokenizer_json(source), vocab_offset=config.vocab_offset, normalization=how)
+        return BagTokenizer.from_file(
+            source, vocab_offset=config.vocab_offset, normalization=how, max_tokens=max_tokens
+        )
+    return BagTokenizer(
+        tokenizer_json(source), vocab_offset=config.vocab_offset, normalization=how, max_tokens=max_tokens
+    )
 
 
 def special_token_ids(tokenizer: BagTokenizer, config: ModelConfig) -> tuple[int, int]:

@@ -27,6 +27,7 @@ class EncoderSettings:
     truncate: bool = False
     backend: str = "auto"
     activation: str | None = None
+    max_active_dims: int | None = None
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
@@ -56,11 +57,11 @@ def checked_count(name: str, value: int | None, default: int, minimum: int = 1) 
 
 
 def overridden(config: ModelConfig, settings: EncoderSettings) -> ModelConfig:
-    """The configuration with the `activation` and `max_length` that were asked for.
+    """The configuration with the `activation`, `max_length` and `max_active_dims` that were asked for.
 
     Raises:
         InvalidInputError: if either cannot be used with this model.
-        InvalidTypeError: if `max_length` is no integer.
+        InvalidTypeError: if `max_length` or `max_active_dims` is no integer.
     """
     if settings.activation is not None:
         check_choice("activation", settings.activation, get_args(Activation))
@@ -75,6 +76,9 @@ def overridden(config: ModelConfig, settings: EncoderSettings) -> ModelConfig:
         if length > most:
             raise InvalidInputError(f"max_length is {length}; the model {config.name!r} has {most} positions at most")
         config = replace(config, max_length=PerSide(length, length))
+    if settings.max_active_dims is not None:
+        k = checked_count("max_active_dims", settings.max_active_dims, 0)
+        config = replace(config, max_active_dims=PerSide(k, k))
     if min(config.max_length.query, config.max_length.passage) <= SPECIAL_TOKENS:
         raise InvalidInputError(
             f"model {config.name!r}: config.json gives max_length {config.max_length.query} (query) and "

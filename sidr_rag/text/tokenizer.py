@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, ModelNotFoundError
+from sidr_rag.inputs import as_count
 from sidr_rag.text.counting import CountsBuilder
 from sidr_rag.text.normalize import NORMALIZER_VERSION
 from sidr_rag.text.pipelines import BertPipeline, Pipeline, WholeTextPipeline
@@ -57,6 +59,7 @@ class BagTokenizer:
         vocab_offset: int | None = None,
         normalization: Normalization = "nfkc",
         cache_size: int = 262_144,
+        max_tokens: int | None = None,
     ) -> None:
         """Build a tokenizer from the content of a Hugging Face tokenizer.json.
 
@@ -65,10 +68,12 @@ class BagTokenizer:
             vocab_offset: token ids below it are no dimensions; None finds it out (`Vocabulary`).
             normalization: "nfkc" or "none".
             cache_size: how many distinct words to remember, at about 100 bytes each.
+            max_tokens: `counts` reads only so many tokens of each text, with a warning where one is longer; every
+                token is then found in order, which takes about ten times as long. None reads the whole text.
 
         Raises:
             InvalidInputError: if an argument's value cannot be used.
-            InvalidTypeError: if `vocab_offset` or `cache_size` is not an int.
+            InvalidTypeError: if `vocab_offset`, `cache_size` or `max_tokens` is not an int.
         """
         if normalization not in get_args(Normalization):
             raise InvalidInputError(f'normalization={normalization!r} must be "nfkc" or "none"')
@@ -76,12 +81,13 @@ class BagTokenizer:
             raise InvalidTypeError(f"cache_size must be an int, not {type(cache_size).__name__}")
         if cache_size < 1:
             raise InvalidInputError(f"cache_size={cache_size} must be at least 1")
+        self._max_tokens = None if max_tokens is None else as_count("max_tokens", max_tokens, least=1)
         data = _parsed(json_text)
-        self._arguments = (json_text, vocab_offset, normalization, cache_size)
+        self._arguments = (json_text, vocab_offset, normalization, cache_size, max_tokens)
         self._vocabulary = Vocabulary.from_tokenizer_json(data, vocab_offset)
         self.normalization: str = normalization
         self.special_ids: Mapping[str, int] = MappingProxyType(_special_ids(data, self._vocabulary))
-        self.fingerprint: str = _fingerprint(data, self._vocabulary, normalization)
+        self.fingerprint: str = _fingerprint(data, self._vocabulary, normalization, max_tokens)
         self._lent = threading.local()
         nfkc = normalization == "nfkc"
         self._pipeline: Pipeline
@@ -98,6 +104,7 @@ class BagTokenizer:
         vocab_offset: int | None = None,
         normalization: Normalization = "nfkc",
         cache_size: int = 262_144,
+        max_tokens: int | None = None,
     ) -> BagTokenizer:
         """Read a Hugging Face tokenizer.json; the other arguments are the constructor's.
 
@@ -115,7 +122,13 @@ class BagTokenizer:
             raise InvalidInputError(
                 f"path={str(path)!r}: not UTF-8 text; give a Hugging Face tokenizer.json"
             ) from error
-        return cls(json_text, vocab_offset=vocab_offset, normalization=normalization, cache_size=cache_size)
+        return cls(
+            json_text,
+            vocab_offset=vocab_offset,
+            normalization=normalization,
+            cache_size=cache_size,
+            max_tokens=max_tokens,
+        )
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -160,12 +173,32 @@ class BagTokenizer:
 
     def counts_here(self, texts: Iterable[str]) -> TokenCounts:
         """The same as `counts`, in this process."""
+        if self._max_tokens is not None:
+            return self._cut_counts(texts, self._max_tokens)
         builder = CountsBuilder(self._vocabulary.dim)
         for block in _blocks(texts):
             if len(block) == 1 and len(block[0]) > _BLOCK_CHARS:
                 self._count_long(block[0], builder)
             else:
                 builder.add_block(*self._pipeline.occurrences(block), n_rows=len(block))
+        return builder.result()
+
+    def _cut_counts(self, texts: Iterable[str], most: int) -> TokenCounts:
+        """Counts of each text's first `most` tokens, [UNK] included."""
+        builder = CountsBuilder(self._vocabulary.dim)
+        excess: list[int] = []
+        for block in _blocks(texts):
+            for text in block:
+                ids = np.asarray(self.sequence_ids(text), dtype=np.int64)
+                if len(ids) > most:
+                    excess.append(len(ids) - most)
+                dims = self._vocabulary.token_to_dim[ids[:most]]
+                builder.add_row(np.bincount(dims[dims >= 0], minlength=self._vocabulary.dim))
+        if excess:
+            warnings.warn(
+                f"max_tokens={most} left out {sum(excess)} tokens of {len(excess)} texts; they cannot be found by them",
+                stacklevel=4,
+            )
         return builder.result()
 
     def _count_long(self, text: str, builder: CountsBuilder) -> None:
@@ -181,8 +214,20 @@ class BagTokenizer:
         return _rebuilt, self._arguments
 
 
-def _rebuilt(json_text: str, vocab_offset: int | None, normalization: Normalization, cache_size: int) -> BagTokenizer:
-    return BagTokenizer(json_text, vocab_offset=vocab_offset, normalization=normalization, cache_size=cache_size)
+def _rebuilt(
+    json_text: str,
+    vocab_offset: int | None,
+    normalization: Normalization,
+    cache_size: int,
+    max_tokens: int | None = None,
+) -> BagTokenizer:
+    return BagTokenizer(
+        json_text,
+        vocab_offset=vocab_offset,
+        normalization=normalization,
+        cache_size=cache_size,
+        max_tokens=max_tokens,
+    )
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -227,13 +272,16 @@ def _special_ids(data: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, i
     return found
 
 
-def _fingerprint(data: Mapping[str, Any], vocabulary: Vocabulary, normalization: str) -> str:
+def _fingerprint(
+    data: Mapping[str, Any], vocabulary: Vocabulary, normalization: str, max_tokens: int | None = None
+) -> str:
     """Equal for tokenizers that give every text the same dimensions, in any process."""
     model = {key: value for key, value in data["model"].items() if key != "vocab"}
     parts = [
         vocabulary.tokens,
         vocabulary.dim_to_token.tolist(),
         [data.get("normalizer"), data.get("pre_tokenizer"), model, data.get("added_tokens")],
-        [normalization, NORMALIZER_VERSION, unicodedata.unidata_version],
+        # Without a limit nothing is added, so that stores made before there was one stay readable.
+        [normalization, NORMALIZER_VERSION, unicodedata.unidata_version, *([] if max_tokens is None else [max_tokens])],
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()[:16]

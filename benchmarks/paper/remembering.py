@@ -1,0 +1,47 @@
+"""An encoder that encodes each query once, however many searches of a table ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.encoder import Encoder
+from sidr_rag.encoder.representations import represented
+from sidr_rag.types import SparseVectors
+
+_Row = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+class RememberingEncoder:
+    """Stands wherever the encoder itself would; figures of time made with it say nothing of encoding queries.
+
+    Args:
+        encoder: what is asked; it must keep every text's own tokens (`sparsify="union"`), so that the other
+            representations follow from V_theta.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.tokenizer = encoder.tokenizer
+        self.config = encoder.config
+        self.fingerprint = encoder.fingerprint
+        self._kept: dict[tuple[str, int | None], _Row] = {}
+
+    def encode_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """As `Encoder.encode_queries`."""
+        bags = self._encoder.encode_queries(texts, representation="bot")
+        if representation == "bot":
+            return bags
+        new = [t for t in dict.fromkeys(texts) if (t, max_active_dims) not in self._kept]
+        vectors = self._encoder.encode_queries(new, max_active_dims=max_active_dims)
+        self._kept |= {(t, max_active_dims): row for t, row in zip(new, vectors, strict=True)}
+        theta = SparseVectors.from_rows([self._kept[t, max_active_dims] for t in texts], bags.dim)
+        return theta if representation == "theta" else represented(representation, theta, bags)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)

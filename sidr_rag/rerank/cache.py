@@ -8,7 +8,6 @@ import hashlib
 import os
 import sqlite3
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,6 +17,16 @@ from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.fork_lock import ForkLock
 from sidr_rag.rerank.codecs import Codec, HalfWeights
 from sidr_rag.rerank.codecs import Vector as Vector
+from sidr_rag.rerank.kept import (
+    ROW_SIZE,
+    KeptEmbeddings,
+    mark_of,
+    n_rows,
+    present_keys,
+    read_rows,
+    row_crc,
+    used_bytes,
+)
 
 T = TypeVar("T")
 _SCHEMA = """
@@ -27,10 +36,7 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 CREATE INDEX IF NOT EXISTS vectors_by_age ON vectors (age);
 """
-_CHUNK = 500
 _KEPT_SHARE = 0.9  # of the bound, after forgetting: counting again at every call would cost more than it saves
-_ROW_SIZE = "LENGTH(dims) + LENGTH(weights) + 64"
-_SIZE = f"SELECT COALESCE(SUM({_ROW_SIZE}), 0) FROM vectors"
 
 
 def content_key(text: str) -> bytes:
@@ -68,7 +74,7 @@ class EmbeddingSpace(Generic[T]):
 
     def has(self, keys: Sequence[bytes]) -> int:
         """How many of the texts have an embedding here."""
-        return self._cache.count([self.stored_key(key) for key in keys])
+        return len(self._cache.present([self.stored_key(key) for key in keys]))
 
     def stored_key(self, key: bytes) -> bytes:
         """A key that no other model's embedding has, even while another process uses the file with that model."""
@@ -83,18 +89,27 @@ class EmbeddingCache:
 
     Args:
         path: an SQLite file of its own (a damaged one is replaced), or None for memory.
+        read_only: what is in the file is used, and what is new stays in memory; nothing is written, see
+            `KeptEmbeddings`.
         fingerprint: of the store's encoder; when it changes, every embedding in the file is dropped.
         max_bytes: about this much is kept, of all spaces together; the oldest go first.
         codec: how V_theta is rounded.
     """
 
     def __init__(
-        self, path: Path | None, fingerprint: str, max_bytes: int = 1 << 30, codec: Codec[Vector] | None = None
+        self,
+        path: Path | None,
+        fingerprint: str,
+        max_bytes: int = 1 << 30,
+        codec: Codec[Vector] | None = None,
+        *,
+        read_only: bool = False,
     ) -> None:
         chosen = HalfWeights() if codec is None else codec
-        self._path = path
+        self._path = None if read_only else path
         # Embeddings that are rounded in another way are other embeddings.
         self._fingerprint = fingerprint if chosen.name == HalfWeights.name else f"{fingerprint}:{chosen.name}"
+        self._kept = KeptEmbeddings(path, self._fingerprint) if read_only and path is not None else None
         self._max_bytes = max_bytes
         self._lock = ForkLock()
         self._connection: sqlite3.Connection | None = None
@@ -122,23 +137,19 @@ class EmbeddingCache:
         """Both byte strings of the stored keys that are here."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         with self._open() as c:
-            for i in range(0, len(keys), _CHUNK):
-                part = keys[i : i + _CHUNK]
-                for own, crc, dims, weights in c.execute(
-                    f"SELECT key, crc, dims, weights FROM vectors WHERE key IN ({_marks(part)})", part
-                ):
-                    if crc == _crc(own, dims, weights):
-                        found[own] = dims, weights
+            found.update(read_rows(c, keys))
+        if self._kept is not None:
+            found.update(self._kept.read([key for key in keys if key not in found]))
         return found
 
-    def count(self, keys: Sequence[bytes]) -> int:
-        """How many of the stored keys are here."""
-        n = 0
+    def present(self, keys: Sequence[bytes]) -> set[bytes]:
+        """Which of the stored keys are here."""
+        found: set[bytes] = set()
         with self._open() as c:
-            for i in range(0, len(keys), _CHUNK):
-                part = keys[i : i + _CHUNK]
-                n += c.execute(f"SELECT COUNT(*) FROM vectors WHERE key IN ({_marks(part)})", part).fetchone()[0]
-        return n
+            found.update(present_keys(c, keys))
+        if self._kept is not None:
+            found.update(self._kept.present([key for key in keys if key not in found]))
+        return found
 
     def write(self, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         """Remember stored keys with their byte strings, and forget the oldest ones beyond the bound."""
@@ -147,10 +158,10 @@ class EmbeddingCache:
             self._size += sum(len(first) + len(second) + 64 for _, first, second in rows)
             c.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)",
-                [(own, self._age, _crc(own, first, second), first, second) for own, first, second in rows],
+                [(own, self._age, row_crc(own, first, second), first, second) for own, first, second in rows],
             )
             if self._size > self._max_bytes:
-                self._size = _used(c)  # replaced rows and other processes were not counted
+                self._size = used_bytes(c)  # replaced rows and other processes were not counted
             if self._size > self._max_bytes:
                 self._forget_oldest(c)
                 c.execute("DELETE FROM meta WHERE key = 'embedded_until'")
@@ -158,18 +169,18 @@ class EmbeddingCache:
     @property
     def nbytes(self) -> int:
         """About how many bytes the embeddings take."""
-        used = 0
+        used = 0 if self._kept is None else self._kept.nbytes
         with self._open() as c:
-            (used,) = c.execute(_SIZE).fetchone()
-        return int(used)
+            used += used_bytes(c)
+        return used
 
     @property
     def embedded_until(self) -> int:
         """Every passage of the store with a lower seq has its V_theta here, as far as is known; 0 for none."""
-        found: list[tuple[str]] = []
+        marks = [0 if self._kept is None else self._kept.embedded_until]
         with self._open() as c:
-            found += c.execute("SELECT value FROM meta WHERE key = 'embedded_until'")
-        return int(found[0][0]) if found and str(found[0][0]).isdecimal() else 0
+            marks.append(mark_of(c))
+        return max(marks)
 
     def mark_embedded(self, until: int) -> None:
         """Note `embedded_until`; forgotten as soon as an embedding is."""
@@ -193,13 +204,15 @@ class EmbeddingCache:
                 raise sqlite3.OperationalError("another process reads it")
 
     def __len__(self) -> int:
-        n = 0
+        n = 0 if self._kept is None else len(self._kept)
         with self._open() as c:
-            (n,) = c.execute("SELECT COUNT(*) FROM vectors").fetchone()
-        return int(n)
+            n += n_rows(c)
+        return n
 
     def close(self) -> None:
         """Close the file; a later call opens it again."""
+        if self._kept is not None:
+            self._kept.close()
         with self._lock, FORK_GATE:
             if self._connection is not None:
                 self._connection.close()
@@ -234,7 +247,7 @@ class EmbeddingCache:
     def _forget_oldest(self, c: sqlite3.Connection) -> None:
         allowed = int(self._max_bytes * _KEPT_SHARE)
         drop: list[tuple[bytes]] = []
-        for key, size in c.execute(f"SELECT key, {_ROW_SIZE} FROM vectors ORDER BY age"):
+        for key, size in c.execute(f"SELECT key, {ROW_SIZE} FROM vectors ORDER BY age"):
             if self._size <= allowed:
                 break
             drop.append((key,))
@@ -263,23 +276,9 @@ class EmbeddingCache:
                 connection.execute("DELETE FROM vectors")
                 connection.execute("DELETE FROM meta")
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('fingerprint', ?)", (self._fingerprint,))
-        self._size = _used(connection)
+        self._size = used_bytes(connection)
         (self._age,) = connection.execute("SELECT COALESCE(MAX(age), 0) FROM vectors").fetchone()
         return connection
-
-
-def _marks(keys: Sequence[bytes]) -> str:
-    return ",".join("?" * len(keys))
-
-
-def _used(connection: sqlite3.Connection) -> int:
-    (size,) = connection.execute(_SIZE).fetchone()
-    return int(size)
-
-
-def _crc(key: bytes, dims: bytes, weights: bytes) -> int:
-    # SQLite does not notice a changed byte inside a value.
-    return zlib.crc32(weights, zlib.crc32(dims, zlib.crc32(key)))
 
 
 def _remove(path: Path) -> None:

@@ -166,6 +166,7 @@ class CoTrainer:
             {"query": weights},
             self._config,
             self._base,
+            dense=self._source.dense is not None,
             weighting=weighting,
             rerank_blend=blend,
             quantize=quantize,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sidr_rag.encoder.config import PerSide
 from sidr_rag.encoder.windows import chunks
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.eval.datasets import Dataset, load_beir
@@ -18,11 +19,11 @@ from sidr_rag.eval.measures import measure
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.rerank.late import blend_scores
-from sidr_rag.search.searcher import SeqHits, search_index
+from sidr_rag.search.searcher import SeqHits, pairwise_scores, search_index
 from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
 from sidr_rag.text.tokenizer import BagTokenizer
 from sidr_rag.train.data import read_pairs, source_name
-from sidr_rag.train.model import TrainableEncoder
+from sidr_rag.train.model import Encoded, TrainableEncoder
 from sidr_rag.train.sections import Dev, DevSet
 from sidr_rag.train.texts import TextReader
 from sidr_rag.train.vectors import active_vectors
@@ -33,6 +34,7 @@ _MEASURE = "nDCG@10"
 _BATCH = 64
 
 Scores = dict[str, dict[str, float]]
+_Asked = tuple[int, NDArray[np.uint64]]
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,21 @@ class DevEvaluation:
         tokenizer: the model's.
         reader: texts to tokens.
         levels: what the indexes keep.
-        active_dims: of query vectors.
+        active_dims: of query and passage vectors.
+        dense: whether the second stage is the dense head, as in a model that has learned one; else it is V_theta.
     """
 
     def __init__(
-        self, settings: Dev, tokenizer: BagTokenizer, reader: TextReader, levels: Sequence[int], active_dims: int
+        self,
+        settings: Dev,
+        tokenizer: BagTokenizer,
+        reader: TextReader,
+        levels: Sequence[int],
+        active_dims: PerSide,
+        *,
+        dense: bool,
     ) -> None:
-        self._settings, self._reader, self._active_dims = settings, reader, active_dims
+        self._settings, self._reader, self._active_dims, self._dense = settings, reader, active_dims, dense
         self.sets = [load_dev_set(wanted, tokenizer, levels) for wanted in settings.sets]
 
     def scores(self, query: TrainableEncoder, passage: TrainableEncoder, weighting: Weighting) -> Scores:
@@ -163,7 +173,7 @@ class DevEvaluation:
             if self._settings.late:
                 some = _spread(len(first), self._settings.late_queries)
                 few = [(first[i][0][: self._settings.late], first[i][1][: self._settings.late]) for i in some]
-                second = self.second_stage(passage, encoded.judged, few, encoded.dense[some])
+                second = self.second_stage(passage, encoded, few, some)
                 blended = [reordered(hits, own, self._settings.blend) for hits, own in zip(few, second, strict=True)]
                 found.setdefault("late", {})[name] = encoded.ndcg(blended, some)
         return found
@@ -171,7 +181,7 @@ class DevEvaluation:
     @torch.no_grad()
     def encoded(self, query: TrainableEncoder, active_dims: int | None = None) -> list[EncodedSet]:
         """Every set with its questions encoded, cut to `active_dims` (None: the model's) and their own tokens."""
-        k = self._active_dims if active_dims is None else active_dims
+        k = self._active_dims.query if active_dims is None else active_dims
         return [self._encoded(query, judged, k) for judged in self.sets]
 
     def _encoded(self, query: TrainableEncoder, judged: JudgedSet, k: int) -> EncodedSet:
@@ -188,19 +198,55 @@ class DevEvaluation:
 
     @torch.no_grad()
     def second_stage(
-        self, passage: TrainableEncoder, judged: JudgedSet, first: Sequence[SeqHits], dense: NDArray[np.float32]
+        self,
+        passage: TrainableEncoder,
+        encoded: EncodedSet,
+        first: Sequence[SeqHits],
+        places: Sequence[int] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Cosines of the dense head, f64 for each candidate of each question."""
+        """The scores that late search blends with the first stage's, f64 for each candidate of each question.
+
+        Args:
+            passage: encodes the candidates, each once.
+            encoded: the questions.
+            first: each question's candidates.
+            places: which questions these are; None for all.
+        """
+        asked = range(len(encoded.dense)) if places is None else places
         wanted = np.unique(np.concatenate([seqs for seqs, _ in first]))
-        parts = []
-        for seqs in chunks(wanted.tolist(), _BATCH):
-            texts = [judged.contents[seq - 1] for seq in seqs]
-            parts.append(passage.dense(passage.encode([self._reader.passage(text) for text in texts])).cpu().numpy())
-        vectors = np.concatenate(parts) if parts else np.empty((0, dense.shape[1]), np.float32)
+        score = self._by_dense if self._dense else self._by_theta
+        return score(passage, encoded, wanted, [(i, seqs) for i, (seqs, _) in zip(asked, first, strict=True)])
+
+    def _by_dense(
+        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
+    ) -> list[NDArray[np.float64]]:
+        """Cosines of the dense head."""
+        parts = [passage.dense(found).cpu().numpy() for _, found in self._read(passage, encoded, wanted)]
+        vectors = np.concatenate(parts) if parts else np.empty((0, encoded.dense.shape[1]), np.float32)
+        return [(vectors[np.searchsorted(wanted, seqs)] @ encoded.dense[i]).astype(np.float64) for i, seqs in asked]
+
+    def _by_theta(
+        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
+    ) -> list[NDArray[np.float64]]:
+        """<V_theta(q), V_theta(p)>, section 3.4 of the paper."""
+        k, dim = self._active_dims.passage, encoded.judged.index.dim
+        vectors: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
+        for texts, found in self._read(passage, encoded, wanted):
+            active = active_vectors(passage, found, self._reader.own_dims(texts), k)
+            vectors += list(active.sparse(active.theta, dim, k))
         return [
-            (vectors[np.searchsorted(wanted, seqs)] @ own).astype(np.float64)
-            for (seqs, _), own in zip(first, dense, strict=True)
+            pairwise_scores(encoded.theta.row(i), [vectors[at] for at in np.searchsorted(wanted, seqs)]).astype(
+                np.float64
+            )
+            for i, seqs in asked
         ]
+
+    def _read(
+        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64]
+    ) -> Iterator[tuple[list[str], Encoded]]:
+        for seqs in chunks(wanted.tolist(), _BATCH):
+            texts = [encoded.judged.contents[seq - 1] for seq in seqs]
+            yield texts, passage.encode([self._reader.passage(text) for text in texts])
 
 
 def reordered(first: SeqHits, second: NDArray[np.float64], share: float) -> SeqHits:

@@ -212,6 +212,11 @@ class Objective(nn.Module):
         """Whether a term is a part of the loss, by itself or through a teacher."""
         return self._config.weight(term) > 0 or self._teachers.factor(term) > 0
 
+    @property
+    def teaches_dense(self) -> bool:
+        """Whether the dense head learns anything: by its term, or by the dense teacher's vectors."""
+        return self.learns("dense") or self._teachers.anchor > 0
+
     def _temperature(self, term: str, scores: Tensor, target: Tensor, allowed: Tensor) -> Tensor:
         value: Tensor = getattr(self, f"temperature_{term}")
         if bool(torch.isnan(value)):

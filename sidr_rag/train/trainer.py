@@ -132,9 +132,9 @@ class Run:
             taught=teachers.taught(self._pool.by_source),
             taught_share=teachers.taught_share,
         )
-        active = self._model.max_active_dims.query
+        active, dense = self._model.max_active_dims, self._objective.teaches_dense
         self._dev = (
-            DevEvaluation(config.dev, self._tokenizer, reader, levels, active)
+            DevEvaluation(config.dev, self._tokenizer, reader, levels, active, dense=dense)
             if config.dev.sets and processes.first
             else None
         )
@@ -250,7 +250,9 @@ class Run:
         }
         weighting = self._objective.corpus.constants() if self._objective.learns("weighted") else None
         blend = self._config.dev.blend
-        save_model(folder, weights, self._model, self._config.base, weighting=weighting, rerank_blend=blend)
+        dense = self._objective.teaches_dense
+        base = self._config.base
+        save_model(folder, weights, self._model, base, dense=dense, weighting=weighting, rerank_blend=blend)
 
     def _plot(self) -> None:
         try:

@@ -55,7 +55,8 @@ def tune(
     """Choose constants by mean nDCG@10 over the dev sets, and write them into the model's config.json.
 
     A pattern search from the model's own constants: one constant at a time up and down, steps halved when nothing
-    helps. Passages are encoded only for the blend, the candidates of every question once.
+    helps. Passages are encoded only for the blend, the candidates of every question once: by the dense head where
+    the model has one, else by V_theta.
 
     Args:
         folder: a model in the library's own layout.
@@ -83,7 +84,8 @@ def tune(
         load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
         encoders.append(encoder.eval())
     start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start
-    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, config.max_active_dims.query)
+    active, dense = config.max_active_dims, config.dense is not None
+    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, active, dense=dense)
     best: tuple[float, int, Weighting, list[EncodedSet]] | None = None
     for k in active_dims:
         sets = evaluation.encoded(encoders[0], k)
@@ -163,7 +165,7 @@ def _late(
     by_set = []
     for one in sets:
         first = one.weighted(weighting, candidates)
-        second = evaluation.second_stage(passage, one.judged, first, one.dense)
+        second = evaluation.second_stage(passage, one, first)
         by_set.append(
             [
                 one.ndcg([reordered(hits, own, share) for hits, own in zip(first, second, strict=True)])

@@ -177,6 +177,7 @@ def save_model(
     config: ModelConfig,
     base: Path,
     *,
+    dense: bool,
     weighting: Weighting | None = None,
     rerank_blend: float | None = None,
     quantize: bool = True,
@@ -188,6 +189,7 @@ def save_model(
         encoders: neutral weights by side; a shared encoder stands under "query" alone.
         config: the model's configuration.
         base: the folder whose tokenizer the model uses.
+        dense: whether the dense head has learned something; late search then takes it, else V_theta.
         weighting: the engine's constants for this model.
         rerank_blend: the first stage's share in the late score.
         quantize: matrices as int8 with one scale for each row; False keeps float32.
@@ -207,7 +209,7 @@ def save_model(
             else:
                 tensors[stored] = np.ascontiguousarray(value, dtype=np.float32)
     replace_file(folder / "model.safetensors", save(tensors, {"format": "np"}))
-    described = described_model(config, weighting, rerank_blend, quantize=quantize)
+    described = described_model(config, weighting, rerank_blend, dense=dense, quantize=quantize)
     replace_file(folder / "config.json", (json.dumps(described, indent=2) + "\n").encode())
     tokenizer = tokenizer_source(base, config)
     if tokenizer.resolve() != (folder / tokenizer.name).resolve():
@@ -215,7 +217,7 @@ def save_model(
 
 
 def described_model(
-    config: ModelConfig, weighting: Weighting | None, rerank_blend: float | None, *, quantize: bool
+    config: ModelConfig, weighting: Weighting | None, rerank_blend: float | None, *, dense: bool, quantize: bool
 ) -> dict[str, Any]:
     """What config.json says of the model, in the library's own layout."""
     described: dict[str, Any] = {
@@ -229,7 +231,7 @@ def described_model(
         "max_length": asdict(config.max_length),
         "bert": None if config.bert is None else asdict(config.bert),
         "head_layer_norm_eps": config.head_layer_norm_eps,
-        "dense": {"pooling": "mean", "normalize": True},
+        "dense": {"pooling": "mean", "normalize": True} if dense else None,
         "weighting": None if weighting is None else weighting.to_mapping(),
         "rerank_blend": rerank_blend,
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sidr_rag import SiDR
+from sidr_rag.errors import InvalidInputError
 from sidr_rag.rerank.late import blend_scores
 
 torch = pytest.importorskip("torch")
@@ -19,7 +20,7 @@ QUERY = "a5 a6"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A function (quantize, layers) -> folder written by the trainer, and the trainable encoder it was written from."""
+    """A function (quantize, dense) -> folder written by the trainer, and the trainable encoder it was written from."""
     from sidr_rag.encoder.config import PerSide
     from sidr_rag.encoder.config_layouts import load_config
     from sidr_rag.encoder.model_tokenizer import load_tokenizer
@@ -34,7 +35,7 @@ def trained(tmp_path_factory):
     spec.loader.exec_module(tiny)
     base = tiny.write_model(tmp_path_factory.mktemp("base") / "tiny", tiny.tiny_weights())
 
-    def make(*, quantize):
+    def make(*, quantize, dense=True):
         shape = Model(dropout=0.0, max_active_dims=PerSide(8, 16), max_length=PerSide(16, 32))
         config = model_config(base, shape, "two heads")
         tokenizer = load_tokenizer(base, config, "nfkc")
@@ -43,8 +44,8 @@ def trained(tmp_path_factory):
         load_state(encoder, initial_state(base, config, "query", 0.0))
         weights = {name: value.numpy() for name, value in encoder.state_dict().items()}
         folder = tmp_path_factory.mktemp("out") / "two-heads"
-        save_model(folder, {"query": weights}, config, base, rerank_blend=SHARE, quantize=quantize)
-        assert load_config(folder).dense is not None
+        save_model(folder, {"query": weights}, config, base, dense=dense, rerank_blend=SHARE, quantize=quantize)
+        assert (load_config(folder).dense is not None) is dense
         return folder, encoder, lambda text: [101, *tokenizer.sequence_ids(text), 102]
 
     return make
@@ -80,6 +81,22 @@ def test_late_search_blends_the_trained_dense_head(trained, tmp_path, backend, q
         assert sidr.info()["cache_bytes"] == kept, "late search by the dense head embeds no V_theta"
 
 
+def test_a_model_without_the_head_blends_v_theta(trained):
+    folder, _, _ = trained(quantize=False, dense=False)
+    numbers = [str(i) for i in range(len(TEXTS))]
+    with SiDR.from_texts(TEXTS, ids=numbers, model=folder, backend="numpy") as sidr:
+        own = {r.passage.id: r.score for r in sidr.search(QUERY, k=12, rerank=12)}
+        theta = {r.passage.id: r.score for r in sidr.search(QUERY, k=12, rerank=12, reranker="theta")}
+        first = {r.passage.id: r.score for r in sidr.search(QUERY, k=12)}
+        order = sorted(first, key=first.__getitem__)
+        blended = blend_scores(
+            np.array([first[i] for i in order], np.float32), np.array([theta[i] for i in order]), SHARE
+        )
+        assert own == pytest.approx(dict(zip(order, blended.tolist(), strict=True)), abs=1e-6)
+        with pytest.raises(InvalidInputError, match="no dense head"):
+            sidr.search(QUERY, rerank=12, reranker="dense")
+
+
 def test_kept_vectors_of_one_training_serve_no_other(trained, tmp_path):
     folder, encoder, _ = trained(quantize=False)
     with SiDR.from_texts(TEXTS, path=tmp_path / "s", model=folder, backend="numpy") as sidr:
@@ -91,7 +108,7 @@ def test_kept_vectors_of_one_training_serve_no_other(trained, tmp_path):
     weights = {name: value.numpy() * 1.1 for name, value in encoder.state_dict().items()}
     later = tmp_path / "later"
     config = replace(load_config(folder), name="trained on")
-    save_model(later, {"query": weights}, config, folder, rerank_blend=SHARE, quantize=False)
+    save_model(later, {"query": weights}, config, folder, dense=True, rerank_blend=SHARE, quantize=False)
     with SiDR.open(tmp_path / "s", model=later, backend="numpy") as sidr:
         with sidr.measured() as costs:
             after = sidr.search(QUERY, k=12, rerank=12)

@@ -1,12 +1,14 @@
 import gzip
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
 from sidr_rag import SiDR
+from sidr_rag.encoder import load_encoder
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.train.cotrain import CoTrainer, CoTraining, Question
 from sidr_rag.train.readers import CausalReader, UnigramReader
@@ -42,6 +44,18 @@ def test_the_readers_loss_falls_and_the_index_stays(questions, tmp_path):
         assert sidr.search(asked[0].text, k=1)
         assert sidr.info()["encoder"] != before["encoder"]
         assert sidr.info()["index_bytes"] == before["index_bytes"]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_the_dense_head_is_carried_over_where_there_is_one(tiny_base, tmp_path, dense):
+    shutil.copytree(tiny_base, tmp_path / "base")
+    described = json.loads((tiny_base / "config.json").read_text(encoding="utf-8"))
+    described["dense"] = {"pooling": "mean", "normalize": True} if dense else None
+    (tmp_path / "base" / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    with SiDR.from_texts(["a1 a2", "a3 a4"], model=tmp_path / "base", backend="numpy", weighting="binary") as sidr:
+        trainer = CoTrainer(sidr, UnigramReader(["a1 a2"]), tmp_path / "base", CoTraining(m=2))
+        saved = trainer.save(tmp_path / "out")
+    assert (load_encoder(saved, backend="numpy").config.dense is not None) is dense
 
 
 @pytest.mark.parametrize("loss", ["kl", "marginal"])

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from sidr_rag.encoder import load_encoder
-from sidr_rag.encoder.config import PerSide
+from sidr_rag.encoder.config import DenseHead, PerSide
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train.model import TrainableEncoder, packed_places
@@ -134,12 +134,15 @@ def test_a_saved_model_loads_in_both_encoders_with_equal_vectors(tiny_base, tiny
             )
     weights = {name: value.detach().numpy() for name, value in encoder.state_dict().items()}
     weighting = Weighting((1, 2), (1.0, 0.3), 1.0, 0.5, 0.4, 0.2)
-    save_model(tmp_path / "out", {"query": weights}, config, tiny_base, weighting=weighting, quantize=quantize)
+    save_model(
+        tmp_path / "out", {"query": weights}, config, tiny_base, dense=False, weighting=weighting, quantize=quantize
+    )
     loaded = [load_encoder(tmp_path / "out", backend=backend, device="cpu") for backend in ("numpy", "torch")]
     first, second = (one.encode_passages(TEXTS) for one in loaded)
     np.testing.assert_array_equal(first.dims, second.dims)
     np.testing.assert_allclose(first.weights, second.weights, rtol=1e-5)
     assert Weighting.from_mapping(loaded[0].config.weighting) == weighting
+    assert loaded[0].config.dense is None
     if not quantize:
         with torch.no_grad():
             encoded = encoder.encode([reader.passage(text) for text in TEXTS])
@@ -154,8 +157,9 @@ def test_two_encoders_are_saved_apart(tiny_base, tiny_tokenizer, tmp_path):
     encoder, _, config = trainable(tiny_base, tiny_tokenizer, wanted)
     weights = {name: value.detach().numpy() for name, value in encoder.state_dict().items()}
     other = {name: value * np.float32(0.9) for name, value in weights.items()}
-    save_model(tmp_path / "out", {"query": weights, "passage": other}, config, tiny_base)
+    save_model(tmp_path / "out", {"query": weights, "passage": other}, config, tiny_base, dense=True)
     loaded = load_encoder(tmp_path / "out", backend="numpy")
+    assert loaded.config.dense == DenseHead("mean", normalize=True)
     same = loaded.encode_queries(TEXTS, max_active_dims=16).weights
     assert not np.allclose(same, loaded.encode_passages(TEXTS, max_active_dims=16).weights[: len(same)])
 
@@ -173,7 +177,7 @@ def test_a_diverged_model_is_not_written(tiny, tiny_base, tmp_path):
     weights = {name: value.detach().numpy().copy() for name, value in encoder.state_dict().items()}
     weights["ln.weight"][0] = np.nan
     with pytest.raises(InvalidInputError, match=r"ln\.weight"):
-        save_model(tmp_path / "out", {"query": weights}, config, tiny_base)
+        save_model(tmp_path / "out", {"query": weights}, config, tiny_base, dense=True)
 
 
 def test_layers_can_be_dropped(tiny_base, tiny_tokenizer):

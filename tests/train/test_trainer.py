@@ -12,6 +12,7 @@ import yaml
 
 from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
+from sidr_rag.encoder.config import DenseHead
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.train import train
 from sidr_rag.train.journal import Journal, read_log
@@ -179,6 +180,18 @@ def test_distillation_is_a_part_of_the_loss(tiny_config, tiny_base, tmp_path):
     assert all("teacher_full" in line and "anchor_passage" in line and "loss_full" not in line for line in full)
     # The anchor starts at the teacher's own vectors, but for dropout and float16.
     assert lines[0]["anchor_query"] < 0.1
+    dense = load_encoder(config.output / "last", backend="numpy").config.dense
+    assert dense == DenseHead("mean", normalize=True), "the anchor has taught it"
+
+
+@pytest.mark.parametrize(("terms", "learns"), [({"query_bot": {}, "full": {}}, False), ({"dense": {}}, True)])
+def test_a_model_has_the_dense_head_only_where_it_has_learned_one(tiny_config, dev_set, terms, learns):
+    dev = {"sets": [{"path": str(dev_set)}], "every": 2, "late": 10, "blend": 0.4}
+    steps = {"total": 2, "beta_batch": 8, "full_batch": 4, "beta_per_full": 0}
+    folder = train(tiny_config(terms=terms, steps=steps, dev=dev), show=silent)
+    found = load_encoder(folder, backend="numpy").config
+    assert (found.dense is not None) is learns
+    assert found.rerank_blend == 0.4
 
 
 def test_progress_can_be_read_by_a_person(tiny_config, dev_set):

@@ -3,11 +3,13 @@ import json
 import pytest
 import yaml
 
+from sidr_rag import SiDR
 from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
+from sidr_rag.train.dev import DevEvaluation
 from sidr_rag.train.sections import Dev, DevSet
 from sidr_rag.train.settings import plain
 from sidr_rag.train.tune import climbed, tune
@@ -55,6 +57,35 @@ def test_constants_are_chosen_and_written(trained):
     assert loaded.max_active_dims.query == chosen.active_dims
     assert loaded.rerank_blend == chosen.blend
     assert (folder / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(("term", "reranker"), [("dense", "dense"), ("full", "theta")])
+def test_the_blend_is_tuned_with_the_second_stage_that_late_search_takes(
+    tiny_config, tmp_path, put_jsonl, make_pairs, monkeypatch, term, reranker
+):
+    pairs = [{"query": pair["query"], "text": pair["text"]} for pair in make_pairs(20, 1, seed=9)]
+    dev = Dev(sets=(DevSet(put_jsonl(tmp_path / "dev.jsonl", pairs)),))
+    steps = {"total": 2, "beta_batch": 8, "full_batch": 4, "beta_per_full": 0}
+    folder = train(tiny_config(terms={term: {}}, steps=steps), show=silent)
+    seen = []
+    second_stage = DevEvaluation.second_stage
+
+    def looked_at(self, passage, encoded, first, places=None):
+        seen.append((first, second_stage(self, passage, encoded, first, places)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(DevEvaluation, "second_stage", looked_at)
+    tune(folder, dev, active_dims=(8,), candidates=20, show=silent)
+    ((first, second),) = seen
+    numbers = [str(i) for i in range(len(pairs))]
+    with SiDR.from_texts([p["text"] for p in pairs], ids=numbers, model=folder, backend="numpy") as sidr:
+        assert (sidr.encoder.config.dense is not None) is (term == "dense")
+        for pair, (seqs, _), scores in zip(pairs, first, second, strict=True):
+            found = sidr.search(pair["query"], k=20, rerank=20, reranker=reranker)
+            own = {r.passage.id: r.score for r in found}
+            assert own.keys() == {str(seq - 1) for seq in seqs}
+            # What is kept is rounded: cosines by int8, V_theta by float16.
+            assert scores.tolist() == pytest.approx([own[str(seq - 1)] for seq in seqs], rel=2e-3, abs=0.02)
 
 
 def test_tuning_needs_judged_sets_and_a_model_of_ours(trained, tmp_path, shared_models):

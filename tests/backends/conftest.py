@@ -25,6 +25,7 @@ KINDS = ["local", "sharded", "qdrant", "qdrant-edge", "milvus"]
 REMOTE = ["qdrant", "qdrant-edge", "milvus"]
 N_REAL = 2000
 N_FEW = 300
+N_FILLED = {"binary": N_REAL, "levelled": 600}
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 stubs = sys.modules["stub_encoders"]
@@ -83,6 +84,7 @@ class Filled:
     sidr: object
     local: object
     queries: list
+    passages: list
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +117,8 @@ def kind(request):
 def filled(request, kind, tokenizer, real_passages, real_queries, tmp_path_factory):
     """Changed by nobody."""
     weighting = WEIGHTINGS[request.param]
-    made = _fill(kind, tokenizer, weighting, real_passages, real_queries, tmp_path_factory.mktemp(kind))
+    passages = real_passages[: N_FILLED[request.param]]
+    made = _fill(kind, tokenizer, weighting, passages, real_queries, tmp_path_factory.mktemp(kind))
     yield made
     made.sidr.close()
     made.local.close()
@@ -136,7 +139,7 @@ def _fill(kind, tokenizer, weighting, passages, queries, folder):
     block = len(passages) // 3  # so that sharded stores have some in each shard
     for start in range(0, len(passages), block):
         sidr.add_passages(passages[start : start + block])
-    return Filled(kind, sidr, mirror(sidr, tokenizer, weighting), queries)
+    return Filled(kind, sidr, mirror(sidr, tokenizer, weighting), queries, passages)
 
 
 @pytest.fixture

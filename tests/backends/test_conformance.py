@@ -87,7 +87,7 @@ def test_every_way_to_search(filled, search):
 
 def test_all_matches(filled):
     (found,) = equal(filled.sidr, filled.local, filled.queries[:1], k=10**6)
-    assert len(found) > 1000
+    assert len(found) > len(filled.passages) // 2
 
 
 def test_raw_vectors(filled):
@@ -119,10 +119,10 @@ def test_explanations(filled):
         )
 
 
-def test_passages_come_back_as_they_were(filled, real_passages):
-    assert len(filled.sidr) == len(real_passages)
-    ids = [p.id for p in real_passages]
-    assert filled.sidr.get([*ids[:1200], "no such id"]) == real_passages[:1200]
+def test_passages_come_back_as_they_were(filled):
+    assert len(filled.sidr) == len(filled.passages)
+    ids = [p.id for p in filled.passages]
+    assert filled.sidr.get([*ids[:1200], "no such id"]) == filled.passages[:1200]
     assert sorted(filled.sidr.ids()) == sorted(ids)
     if filled.kind != "sharded":
         assert filled.sidr.ids() == ids

@@ -290,6 +290,7 @@ def test_a_dense_run_over_blocks_is_the_whole_ranking_and_goes_on(tmp_path, monk
     assert model.rerank("1", own[:2], np.zeros(2, np.float32)).tolist() == [3.0, 9.0]
 
 
+@pytest.mark.benchmark
 def test_tables_of_searches_run_at_tiny_sizes(run_tiny):
     terms = run_tiny("terms")
     assert set(_by_name(terms)["BoT overlap"].ours) == {"multispanqa-nq"}
@@ -304,6 +305,7 @@ def test_tables_of_searches_run_at_tiny_sizes(run_tiny):
     assert costs["BM25 + VDR"].ours == {}
 
 
+@pytest.mark.benchmark
 def test_tables_of_times_run_at_tiny_sizes(run_tiny):
     latency = _by_name(run_tiny("latency"))
     assert latency["SiDR beta"].ours["E(D)"] == "/"
@@ -345,6 +347,7 @@ def test_fixed_negatives_hold_no_answer(tmp_path):
     assert set(configured("no-semi-parametric", 1, setup).terms) == {"full"}
 
 
+@pytest.mark.benchmark
 def test_ablations_train_and_measure_at_tiny_sizes(run_tiny):
     rows = _by_name(run_tiny("ablations"))
     assert "±" in rows["non-parametric: w/o SP objective"].ours["top 20"]

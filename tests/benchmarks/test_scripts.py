@@ -37,6 +37,7 @@ def run_small(tmp_path_factory):
     return run
 
 
+@pytest.mark.benchmark
 def test_one_query(run_small):
     only = ("sidr", "sidr_encode", "torch")
     shown = run_small("one_query", "--rounds", "2", "--passages", "500", "--only", *only)
@@ -52,6 +53,7 @@ def test_batch(run_small):
     assert "| plain accumulation (numba) |" in shown
 
 
+@pytest.mark.benchmark
 def test_index_peers(run_small):
     only = ("sidr_memory", "sidr", "hf", "authors", "scipy")
     shown = run_small("index_peers", "--rounds", "1", "--only", *only)
@@ -73,6 +75,7 @@ def test_adding_names_its_parts(run_small):
     assert "| beside: write and sync the segment file |" in shown
 
 
+@pytest.mark.benchmark
 def test_pruning(run_small):
     pytest.importorskip("ir_measures")
     shown = run_small("pruning", "--rounds", "1")
@@ -80,6 +83,7 @@ def test_pruning(run_small):
     assert "| 8 | 0.4 |" in shown
 
 
+@pytest.mark.benchmark
 def test_first_answer(run_small):
     pytest.importorskip("torch")
     if not (SHARED / "models" / "all-MiniLM-L6-v2").is_dir():
@@ -95,6 +99,7 @@ def test_growth(run_small):
     assert "Extrapolated to 21,000,000 passages" in shown
 
 
+@pytest.mark.benchmark
 @pytest.mark.parametrize("script", ["search_speed", "store", "startup"])
 def test_the_other_scripts(run_small, script):
     assert "- Command: `python -m benchmarks." in run_small(script, "--rounds", "1")

@@ -18,6 +18,12 @@ _BYTES_MOVED = (
     "a query of this kind meets the postings of the column `postings a passage`; see `kernels` for their time alone"
 )
 
+_ANY_QUERY = (
+    "torch reads every entry of the index (12 bytes each) whatever the query, ours the postings that the query meets: the "
+    "title of the table says how many; with the default's own vectors, which meet a few, the table's ratio is "
+    "far above the bound"
+)
+
 
 def main() -> None:
     """Measure size after size, and write the result."""
@@ -115,7 +121,7 @@ def _musts(n: int, of_size: dict[str, Measured]) -> list[Must]:
         add(what, ratio("sidr_one_level", "plain", "flat"), *bounds[n], _BYTES_MOVED)
     if n == 1_000_000:
         torch = ratio("torch", "sidr", "flat")
-        add("search_vectors, flat, times faster than torch CSR", torch, 60, 90, fetching, at_least=True)
+        add("search_vectors, flat, times faster than torch CSR", torch, 60, 90, _ANY_QUERY, at_least=True)
         add("search_vectors, default, of seismic's time", ratio("sidr", "seismic", "default"), 1.0, 0.5, fetching)
         levels = ratio("sidr_three_levels", "sidr_one_level", "flat")
         add("three levels, flat, of one level's time", levels, 1.5, 1.3, "levels two and three hold 40 % more entries")

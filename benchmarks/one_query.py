@@ -19,8 +19,8 @@ _BYTES_MOVED = (
 )
 
 _ANY_QUERY = (
-    "torch reads every entry of the index (12 bytes each) whatever the query, ours the postings that the query meets: the "
-    "title of the table says how many; with the default's own vectors, which meet a few, the table's ratio is "
+    "torch reads every entry of the index (12 bytes each) whatever the query, ours the postings that the query meets: "
+    "the title of the table says how many; with the default's own vectors, which meet a few, the table's ratio is "
     "far above the bound"
 )
 

@@ -2,6 +2,7 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -126,6 +127,25 @@ def run_beside():
             thread.join()
         if faults:
             raise faults[0]
+
+    return run
+
+
+@pytest.fixture
+def exit_status():
+    """A function (work) -> status of a forked child that runs it: 0, or the alarm that ended its waiting."""
+
+    def run(work):
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            try:
+                work()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        return os.waitpid(pid, 0)[1]
 
     return run
 

@@ -1,5 +1,4 @@
 import os
-import signal
 import threading
 import time
 
@@ -9,20 +8,6 @@ from stub_encoders import StubEncoder
 from sidr_rag.fork_gate import ForkGate
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-
-
-def exit_status(work):
-    """Of a forked child that runs `work`: 0, or the alarm that ended its waiting."""
-    pid = os.fork()
-    if not pid:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)
-        try:
-            work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(pid, 0)[1]
 
 
 def in_thread(work):
@@ -87,7 +72,7 @@ def test_an_error_inside_opens_it_again():
 
 
 @pytest.mark.parametrize("folder", [None, "store"])
-def test_children_search_and_rerank_while_the_parent_s_threads_do(make, tokenizer, tmp_path, folder):
+def test_children_search_and_rerank_while_the_parent_s_threads_do(make, tokenizer, tmp_path, folder, exit_status):
     sidr = make(folder and tmp_path / folder, encoder=StubEncoder(tokenizer, spread=2))
     sidr.add([f"copper {chr(97 + i)}" for i in range(26)], ids=[str(i) for i in range(26)])
     expected = sidr.search("copper", rerank=20)

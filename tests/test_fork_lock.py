@@ -1,24 +1,9 @@
 import os
-import signal
 import threading
 
 import pytest
 
 from sidr_rag.fork_lock import ForkLock
-
-
-def exit_status(work):
-    """Of a forked child that runs `work`: 0, or the alarm that ended its waiting."""
-    pid = os.fork()
-    if not pid:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
-        try:
-            work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(pid, 0)[1]
 
 
 def test_it_excludes_other_threads():
@@ -51,7 +36,7 @@ def test_it_is_released_after_an_error():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_finds_it_free():
+def test_a_forked_child_finds_it_free(exit_status):
     lock = ForkLock()
     held, done = threading.Event(), threading.Event()
 

@@ -25,7 +25,6 @@ KINDS = ["local", "sharded", "qdrant", "qdrant-edge", "milvus"]
 REMOTE = ["qdrant", "qdrant-edge", "milvus"]
 N_REAL = 2000
 N_FEW = 300
-N_FILLED = {"binary": N_REAL, "levelled": 600}
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 stubs = sys.modules["stub_encoders"]
@@ -117,8 +116,7 @@ def kind(request):
 def filled(request, kind, tokenizer, real_passages, real_queries, tmp_path_factory):
     """Changed by nobody."""
     weighting = WEIGHTINGS[request.param]
-    passages = real_passages[: N_FILLED[request.param]]
-    made = _fill(kind, tokenizer, weighting, passages, real_queries, tmp_path_factory.mktemp(kind))
+    made = _fill(kind, tokenizer, weighting, real_passages, real_queries, tmp_path_factory.mktemp(kind))
     yield made
     made.sidr.close()
     made.local.close()

@@ -87,7 +87,7 @@ def test_every_way_to_search(filled, search):
 
 def test_all_matches(filled):
     (found,) = equal(filled.sidr, filled.local, filled.queries[:1], k=10**6)
-    assert len(found) > len(filled.passages) // 2
+    assert len(found) > 1000
 
 
 def test_raw_vectors(filled):

@@ -821,6 +821,11 @@ def test_R44_a_million_characters_without_a_break(make, big, grows_linearly, nam
 
     # Every time a tokenizer that remembers nothing.
     grows_linearly(add, quarter, text, fresh=lambda: make(tokenizer=default_tokenizer()))
+    sidr = make()
+    sidr.add([quarter], ids=["quarter"])
+    sidr.add([text], ids=["whole"])
+    for word in ("kangaroo", "walrus"):
+        assert found(sidr, word) == ["quarter", "whole"]
 
 
 @pytest.mark.parametrize(("max_tokens", "overlap"), [(160, 0), (8, 0), (8, 3), (3, 2), (2, 0), (1, 0)])
@@ -910,11 +915,11 @@ def test_R50_searches_in_threads_of_a_running_loop(make, tokenizer):
 
     delays = []
     # A loop that is blocked is late every time; one on a busy machine is not.
-    while not delays or (delays[-1] >= 0.25 and len(delays) < 6):
+    while not delays or (delays[-1] >= 0.1 and len(delays) < 6):
         results, delay = asyncio.run(beside())
         delays.append(delay)
         assert results == expected
-    assert min(delays) < 0.25
+    assert min(delays) < 0.1
 
 
 def test_R52_duplicate_ids(make):

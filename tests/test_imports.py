@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 
@@ -62,11 +63,9 @@ def test_indexing_and_a_beta_search_need_neither_torch_nor_a_framework():
 
 
 def test_import_takes_under_300_milliseconds():
-    code = "import time; t = time.process_time(); import sidr_rag; print(time.process_time() - t)"
-    seconds = []
-    while (not seconds or min(seconds) >= 0.3) and len(seconds) < 10:  # a busy machine makes any one of them slow
-        seconds.append(float(run_python(code)))
-    assert min(seconds) < 0.3
+    code = "import time; t = time.perf_counter(); import sidr_rag; print(time.perf_counter() - t)"
+    run_python(code)
+    assert statistics.median(float(run_python(code)) for _ in range(5)) < 0.3
 
 
 def test_exports_are_pinned_and_sorted():

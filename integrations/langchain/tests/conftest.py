@@ -70,7 +70,7 @@ def latest_tick() -> Callable[[Callable[[], Awaitable[T]]], Awaitable[tuple[T, f
 
 @pytest.fixture
 def never_blocked(latest_tick: Callable[..., Any]) -> Callable[..., Awaitable[list[Any]]]:
-    """Run something until it has not kept the loop for a quarter of a second; gives the result of every run.
+    """Run something until it has not kept the loop for a tenth of a second; gives the result of every run.
 
     Work of 0.3 s in the loop keeps it every time; a busy machine does not.
     """
@@ -78,11 +78,11 @@ def never_blocked(latest_tick: Callable[..., Any]) -> Callable[..., Awaitable[li
     async def run(work: Callable[[], Awaitable[T]]) -> list[T]:
         results: list[T] = []
         delays: list[float] = []
-        while not delays or (min(delays) >= 0.25 and len(delays) < 6):
+        while not delays or (min(delays) >= 0.1 and len(delays) < 6):
             result, delay = await latest_tick(work)
             results.append(result)
             delays.append(delay)
-        assert min(delays) < 0.25, f"the loop was kept for {delays} seconds"
+        assert min(delays) < 0.1, f"the loop was kept for {delays} seconds"
         return results
 
     return run

@@ -76,7 +76,7 @@ def rankings(case_inputs):
 
 @pytest.fixture
 def grows_linearly():
-    """A function (work, small, large): work(large), four times the size, must take at most 2.6 times as long for each doubling.
+    """A function (work, small, large): large is four times small, and a doubling may take at most 2.6 times as long.
 
     It is the thread's own CPU time, and the best of several rounds: others' work on the machine slows some of them,
     and what is quadratic takes sixteen times as long in every one. What `fresh` makes, outside the measured time,

@@ -150,6 +150,17 @@ def note(**counts: int) -> None:
             setattr(costs, name, getattr(costs, name) + n)
 
 
+def note_read(side: str, texts: int, tokens: int = 0) -> None:
+    """Add texts that an encoder reads now, once for all its heads, to the call that is being booked.
+
+    Args:
+        side: "query" or "passage".
+        texts: how many.
+        tokens: theirs, special ones left out.
+    """
+    note(**{"queries" if side == "query" else "passages": texts, f"{side}_tokens": tokens})
+
+
 @contextlib.contextmanager
 def clocked(stage: str) -> Iterator[None]:
     """Add the block's wall clock to a stage; a stage inside another one's block is taken off the outer one."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from sidr_rag.costs import note_read
 from sidr_rag.encoder.resolve import DEFAULT_FOLDER
 from sidr_rag.engine import SiDR
 from sidr_rag.index.folder import StoreSettings
@@ -34,12 +35,18 @@ class StubEncoder:
         self.encoded = []
 
     def encode_queries(self, texts, *, representation="theta", max_active_dims=None):
+        if representation != "bot":
+            note_read("query", len(texts))
         return self._encode(texts, representation, max_active_dims)
 
     def encode_passages(self, texts, *, representation="theta", max_active_dims=None):
         if representation != "bot":
             self.encoded += list(texts)
+            note_read("passage", len(texts))
         return self._encode(texts, representation, max_active_dims)
+
+    def forget_recent(self):
+        """There is one head alone."""
 
     def _encode(self, texts, representation, max_active_dims):
         counts = self.tokenizer.counts(texts)

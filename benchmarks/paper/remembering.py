@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidr_rag.costs import note_read
 from sidr_rag.encoder import Encoder
 from sidr_rag.encoder.representations import represented
 from sidr_rag.types import SparseVectors
@@ -39,6 +40,7 @@ class RememberingEncoder:
             return bags
         new = [t for t in dict.fromkeys(texts) if (t, max_active_dims) not in self._kept]
         vectors = self._encoder.encode_queries(new, max_active_dims=max_active_dims)
+        note_read("query", len(texts) - len(new))  # a search's cost does not depend on the searches before it
         self._kept |= {(t, max_active_dims): row for t, row in zip(new, vectors, strict=True)}
         theta = SparseVectors.from_rows([self._kept[t, max_active_dims] for t in texts], bags.dim)
         return theta if representation == "theta" else represented(representation, theta, bags)

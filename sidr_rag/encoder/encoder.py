@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.costs import note
+from sidr_rag.costs import note_read
 from sidr_rag.encoder.backbones import Backbone, Backbones
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
@@ -179,6 +179,10 @@ class Encoder:
             parts.append(np.stack([vector for vector in found if vector is not None]))
         return np.concatenate(parts)
 
+    def forget_recent(self) -> None:
+        """Drop the dense vectors that came along with V_theta and were not asked for: the next costs a reading."""
+        self._recent.clear()
+
     @property
     def dense_width(self) -> int:
         """Numbers in a vector of the dense head; 0 where there is none."""
@@ -255,7 +259,7 @@ class Encoder:
         """Every text's windows with special tokens, each with its text's number; and how many tokens there are."""
         size = self.config.max_length[side] - SPECIAL_TOKENS
         n_tokens = sum(map(len, token_ids))
-        note(**{f"{side}_tokens": n_tokens})
+        note_read(side, len(token_ids), n_tokens)
         items: list[tuple[int, Sequence[int]]] = [
             (i, [self._first, *window, self._last]) for i, ids in enumerate(token_ids) for window in windows(ids, size)
         ]

@@ -43,6 +43,11 @@ class RecentVectors:
                 self._vectors.pop(key, None)
             return [vector for _, vector in found]
 
+    def clear(self) -> None:
+        """Keep none of them."""
+        with self._lock:
+            self._vectors.clear()
+
 
 def _key(side: Side, ids: Sequence[int]) -> tuple[Side, bytes]:
     return side, np.asarray(ids, np.int32).tobytes()

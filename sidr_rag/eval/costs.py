@@ -7,7 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from sidr_rag.costs import Ledger, note_read
 from sidr_rag.encoder import Encoder
+from sidr_rag.encoder.config import Side
 from sidr_rag.types import SparseVectors
 
 T = TypeVar("T")
@@ -80,24 +85,37 @@ class MeteredEncoder:
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
     ) -> SparseVectors:
         """As `Encoder.encode_queries`."""
-        r = self.reading
-        if representation != "bot":
-            self.reading = Reading(r.queries + len(texts), r.passages, r.passage_seconds)
-        return self._encoder.encode_queries(texts, representation=representation, max_active_dims=max_active_dims)
+        return self._metered(
+            "query",
+            lambda: self._encoder.encode_queries(texts, representation=representation, max_active_dims=max_active_dims),
+        )
 
     def encode_passages(
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
     ) -> SparseVectors:
         """As `Encoder.encode_passages`."""
+        return self._metered(
+            "passage",
+            lambda: self._encoder.encode_passages(
+                texts, representation=representation, max_active_dims=max_active_dims
+            ),
+        )
 
-        def call() -> SparseVectors:
-            return self._encoder.encode_passages(texts, representation=representation, max_active_dims=max_active_dims)
+    def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
+        """As `Encoder.encode_dense`."""
+        return self._metered(side, lambda: self._encoder.encode_dense(texts, side))
 
-        if representation == "bot":
-            return call()
-        vectors, seconds = clocked(call)
+    def _metered(self, side: Side, call: Callable[[], T]) -> T:
+        with Ledger().booking() as costs:
+            vectors, seconds = clocked(call)
+        note_read("query", costs.queries, costs.query_tokens)
+        note_read("passage", costs.passages, costs.passage_tokens)
         r = self.reading
-        self.reading = Reading(r.queries, r.passages + len(texts), r.passage_seconds + seconds)
+        self.reading = Reading(
+            r.queries + costs.queries,
+            r.passages + costs.passages,
+            r.passage_seconds + seconds if costs.passages and side == "passage" else r.passage_seconds,
+        )
         return vectors
 
     def __getattr__(self, name: str) -> Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.errors import InvalidInputError
+from sidr_rag.encoder import Encoder
 from sidr_rag.eval.corpus import Corpus
 from sidr_rag.eval.costs import Cost, Seconds, clocked
 from sidr_rag.eval.pairs import represented_queries
 from sidr_rag.eval.searches import Bm25Search, EngineSearch, PairSearch, Search
 from sidr_rag.eval.trec import Run
-from sidr_rag.rerank.late import blend_scores
+from sidr_rag.index.passages import Row
+from sidr_rag.rerank.queries import Queries
+from sidr_rag.rerank.second import SecondStages
 from sidr_rag.types import SearchResult
 
 _QUERIES_AT_ONCE = 256
@@ -42,6 +45,7 @@ def run_search(
     Returns:
         The run, with scores that never rise within a query, and its cost.
     """
+    corpus.encoder.forget_recent()  # a search's cost does not depend on the one before it
     before = corpus.encoder.reading
     prepared, batch = _prepared(corpus, search, depth)
     run: dict[str, Ranking] = {}
@@ -104,42 +108,24 @@ def _bm25(corpus: Corpus, search: Bm25Search, queries: list[str], depth: int) ->
     first = [_named(corpus, *index.search(query, max(depth, search.rerank))) for query in queries]
     if not search.rerank:
         return first, 0
-    by_theta = search.reranker is None or isinstance(search.reranker, str)
-    vectors = list(corpus.encoder.encode_queries(queries)) if by_theta else []
+    encoder = cast(Encoder, corpus.encoder)
+    asked = Queries(queries, encoder, encoder.tokenizer.vocabulary.dim, "theta", None)
+    score = SecondStages(encoder, corpus.embedder).scoring(search.reranker, asked)
     rankings, read = [], 0
     for i, ranking in enumerate(first):
         head, rest = ranking[: search.rerank], ranking[search.rerank :]
         read += len(head)
-        second = _second_stage(corpus, search, queries[i], vectors[i] if by_theta else None, head)
+        values = np.array([value for _, value in head], np.float32)
+        second = score(i, _rows(corpus, head), values) if head else np.empty(0)
         order = np.lexsort((np.arange(len(head)), -second)).tolist()
         rankings.append(_joined([(head[j][0], float(second[j])) for j in order], rest)[:depth])
     return rankings, read
 
 
-def _second_stage(
-    corpus: Corpus,
-    search: Bm25Search,
-    query: str,
-    theta: tuple[NDArray[np.int32], NDArray[np.float32]] | None,
-    head: Ranking,
-) -> NDArray[np.float64]:
+def _rows(corpus: Corpus, head: Ranking) -> list[Row]:
     stored = corpus.passages([passage_id for passage_id, _ in head])
-    passages = [stored[passage_id] for passage_id, _ in head]
-    first = np.array([score for _, score in head], dtype=np.float32)
-    if not head:
-        return np.empty(0, np.float64)
-    if theta is not None:
-        share = 0.0 if search.reranker == "theta" else corpus.encoder.config.rerank_blend or 0.0
-        return blend_scores(first, corpus.embedder.scores(theta, [p.content for p in passages]), share)
-    assert search.reranker is not None
-    assert not isinstance(search.reranker, str)
-    second = np.asarray(search.reranker.rerank(query, passages, first), dtype=np.float64)
-    if second.shape != (len(head),) or not np.isfinite(second).all():
-        raise InvalidInputError(
-            f"reranker gave an array of shape {second.shape}; it must give one finite score for each of "
-            f"{len(head)} passages"
-        )
-    return second
+    found = [stored[passage_id] for passage_id, _ in head]
+    return [Row(0, p.id, p.title, p.text, json.dumps(p.metadata)) for p in found]
 
 
 def _joined(head: Ranking, rest: Ranking) -> Ranking:

@@ -13,6 +13,7 @@ from sidr_rag.inputs import as_count
 from sidr_rag.options import WeightingChoice
 from sidr_rag.pipeline import Request
 from sidr_rag.protocols import Reranker
+from sidr_rag.rerank.second import NAMED
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Bm25Search:
         words: "stemmed" (English stop words, PyStemmer) or "wordpiece" (the model's own tokens).
         k1, b: BM25's constants.
         rerank: m; 0 for BM25 alone.
-        reranker: "theta" (V_theta of the candidates), "blend" (with BM25's score, in the model's share), None for the
-            model's way, or an object with a `rerank` method.
+        reranker: any second stage that `SiDR.search` takes; None and "blend" for the model's way, BM25's score blended
+            in its share.
     """
 
     words: Literal["stemmed", "wordpiece"] = "stemmed"
@@ -140,8 +141,10 @@ def check_search(search: Search) -> Search:
         )
     elif isinstance(search, Bm25Search):
         _request(rerank=search.rerank, reranker=search.reranker)
-        if isinstance(search.reranker, str) and search.reranker not in ("theta", "blend"):
-            raise InvalidInputError(f"reranker={search.reranker!r} cannot re-rank BM25; choose 'theta' or 'blend'")
+        if isinstance(search.reranker, str) and search.reranker not in NAMED:
+            raise InvalidInputError(
+                f"reranker={search.reranker!r} cannot re-rank BM25; choose one of {', '.join(map(repr, NAMED))}"
+            )
         if search.words not in ("stemmed", "wordpiece"):
             raise InvalidInputError(f"words={search.words!r} is not known; choose 'stemmed' or 'wordpiece'")
         if not (search.k1 >= 0 and 0 <= search.b <= 1):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.costs import note
+from sidr_rag.costs import note_read
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import DenseHead, Pooling
 from sidr_rag.encoder.resolve import resolve_model
@@ -148,7 +148,7 @@ class _Bert:
             ids = self._tokenizer.sequence_ids(text)
             n_tokens += len(ids)
             items += [(i, [first, *prefix, *w, last]) for w in windows(ids, max(1, self._size - 2 - len(prefix)))]
-        note(**{f"{side}_tokens": n_tokens})
+        note_read(side, len(texts), n_tokens)
         head = DenseHead(cast(Pooling, self.recipe.pooling), self.recipe.normalize)
         return dense_vectors(items, len(texts), self._loaded(), head)
 
@@ -179,6 +179,7 @@ class _Transformer:
         self.fingerprint = hashlib.sha256(described).hexdigest()[:16]
 
     def encode(self, texts: Sequence[str], side: str) -> NDArray[np.float32]:
+        note_read(side, len(texts))
         general = self._model.encode
         call = getattr(self._model, "encode_query" if side == "query" else "encode_document", general)
         options: dict[str, Any] = {"convert_to_numpy": True, "show_progress_bar": False}

@@ -48,7 +48,6 @@ class Embedder(Generic[T]):
             part = missing[i : i + _BLOCK]
             with clocked("embed"):
                 fresh = self._encode([text for _, text in part])
-            note(passages=len(part))
             found.update(self.space.put(zip((key for key, _ in part), fresh, strict=True)))
         return [found[key] for key in keys]
 

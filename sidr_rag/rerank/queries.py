@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidr_rag.costs import clocked, note
+from sidr_rag.costs import clocked
 from sidr_rag.encoder import Encoder
 from sidr_rag.search.searcher import check_weights
 from sidr_rag.types import SparseVectors
@@ -46,11 +46,6 @@ class Queries:
         """The chosen representation."""
         return self._made(self.representation)
 
-    @property
-    def read(self) -> bool:
-        """Whether the encoder has read the queries already."""
-        return bool(self._vectors.keys() - {"bot"})
-
     def _made(self, representation: str) -> SparseVectors:
         # No cached_property: before Python 3.12 it holds a lock of the whole class, across forks as well.
         if representation not in self._vectors:
@@ -64,6 +59,5 @@ class Queries:
             vectors = self._encoder.encode_queries(
                 self.texts, representation=representation, max_active_dims=self._max_active_dims
             )
-        note(queries=len(self.texts))
         check_weights(vectors, self._dim)
         return vectors

@@ -123,7 +123,6 @@ class SecondStages:
         else:
             with clocked("encode"):
                 theta = encoder.encode_queries(queries.texts)
-            note(queries=len(queries.texts))
         return lambda i, rows, _: embedder.scores(theta.row(i), _contents(rows))
 
     def _by_head(self, queries: Queries) -> Scoring:
@@ -135,14 +134,11 @@ class SecondStages:
             )
         with clocked("encode"):
             vectors = self._encoder.encode_dense(queries.texts, "query")
-        # Both heads' vectors come from one reading.
-        note(queries=0 if queries.read else len(queries.texts))
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
 
     def _by_bi_encoder(self, queries: Queries, model: BiEncoder) -> Scoring:
         with clocked("encode"):
             vectors = model.encode_queries(queries.texts)
-        note(queries=len(queries.texts))
         space = self._theta.cache.space(model.fingerprint, ByteVectors())
         embedder = DenseEmbedder(model.encode_passages, space, model.width)
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))

@@ -7,6 +7,8 @@ from sidr_rag.encoder import load_encoder
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.rerank import BiEncoder, Blend
 from sidr_rag.rerank.codecs import ByteVectors
+from sidr_rag.rerank.late import blend_scores
+from sidr_rag.types import Passage
 
 TEXTS = ["copper harbor ledger", "copper kettle", "winter garden", "copper river harbor", "harbor"]
 
@@ -222,12 +224,39 @@ def test_a_model_with_a_dense_head_uses_it_by_itself(tiny_folder, tmp_path):
         assert blended == own
         assert sidr.search("a5 a6", rerank=6, reranker="theta") != own
         assert len(dense) == 10
-        assert sidr.embed() == 12
+        with sidr.measured() as costs:
+            assert sidr.embed() == 12
+        assert costs.passages == 6, "both heads' vectors of what no search has read come from one reading"
     with SiDR.open(tmp_path / "s", model=folder, backend="numpy") as again:
         with again.measured() as costs:
             assert again.search("a5 a6", k=12, rerank=12)
             again.search("a5 a6", search="full")
         assert costs.passages == 0, "both heads' vectors of every passage were kept"
+
+
+def test_an_evaluation_of_a_model_with_a_dense_head(tiny_folder):
+    from sidr_rag.eval import Dataset, evaluate
+
+    encoder = load_encoder(tiny_folder("judged", 4, dense={"pooling": "mean", "normalize": True}, rerank_blend=0.3))
+    passages = {f"p{i}": text for i, text in enumerate(some_texts())}
+    queries = {"q1": "a5 a6", "q2": "a3 a7 a5"}
+    data = Dataset("heads", "test", lambda: (Passage(i, t) for i, t in passages.items()), queries, {"q1": {"p1": 1}})
+    report = evaluate(data, ["late@4", "bm25", "bm25+late@4", "bm25+late-theta@4", "bm25+late-dense@4"], model=encoder)
+    costs = {name: (r.cost.queries, r.cost.passages) for name, r in report.results.items()}
+    assert costs == {"bm25": (0, 0)} | dict.fromkeys(costs.keys() - {"bm25"}, (2, 8))
+    assert report.encoded > 0
+    for query_id, query in queries.items():
+        first = report.results["bm25"].run[query_id][:4]
+        vector = encoder.encode_dense([query], "query")[0].astype(np.float64)
+        dense = np.array([vector @ encoder.encode_dense([passages[i]])[0] for i, _ in first])
+        blended = blend_scores(np.array([s for _, s in first], np.float32), dense, 0.3)
+        for name, scores in (("bm25+late@4", blended), ("bm25+late-dense@4", dense)):
+            found = dict(report.results[name].run[query_id])
+            assert [found[i] for i, _ in first] == pytest.approx(scores, abs=0.05), name
+        theta = dict(report.results["bm25+late-theta@4"].run[query_id])
+        vectors = encoder.encode_passages([passages[i] for i, _ in first]).toarray()
+        expected = vectors @ encoder.encode_queries([query]).toarray()[0]
+        assert [theta[i] for i, _ in first] == pytest.approx(expected, rel=1e-2)
 
 
 def test_the_v_theta_of_another_model(tiny_folder):

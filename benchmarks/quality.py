@@ -1,30 +1,43 @@
-"""nDCG@10 of every kind of search on judged sets, beside BM25 in the same run; reported, never used to choose."""
+"""Every kind of search on judged sets, beside BM25 in the same run; reported, never used to choose.
+
+What a set gave is kept in the folder, so that a run that was cut off is taken up where it stopped.
+"""
 
 from __future__ import annotations
 
-import argparse
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.options import make_parser
 from benchmarks.peers import BM25S_SETTINGS
 from benchmarks.results import Cell, Result, Table
+from sidr_rag.encoder import Encoder, load_encoder
 from sidr_rag.eval import Bm25Search, Dataset, EngineSearch, evaluate, load_beir
+from sidr_rag.eval.searches import Search
 
 _SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "eval"
-_SETS = ("nq-utd", "covidqa-passages", "nfcorpus", "scifact")
-_MEASURE = "nDCG@10"
-_M = 100
+_SETS = (
+    *("scifact", "nfcorpus", "squad-dev", "multispanqa-nq"),
+    *("covidqa-passages", "nq-utd", "cranfield", "vaswani"),
+)
+_MEASURE, _SUCCESS = "nDCG@10", "Success(answers)@1"
+_QUERIES = 1000
+_M, _FEW = 100, 20
 _BM25 = {
     "bm25s, k1 = 0.9, b = 0.4": Bm25Search(k1=0.9, b=0.4),
     "bm25s, k1 = 1.5, b = 0.75 (its defaults)": Bm25Search(k1=1.5, b=0.75),
 }
-_SEARCHES = {
+_SEARCHES: dict[str, Search] = {
+    "bag-of-tokens overlap": EngineSearch("binary", query_repr="bot"),
     "beta, binary": EngineSearch("binary"),
     "beta, levelled (the default)": EngineSearch(),
-    "late, binary beta, then V_theta (the paper's)": EngineSearch("binary", rerank=_M, reranker="theta"),
-    "late, levelled beta, then V_theta": EngineSearch(rerank=_M, reranker="theta"),
-    "late, levelled beta, blended (the default)": EngineSearch(rerank=_M, reranker="blend"),
+    f"late, blended (the default), m = {_FEW}": EngineSearch(rerank=_FEW),
+    f"late, blended (the default), m = {_M}": EngineSearch(rerank=_M),
+    f"late, V_theta alone, m = {_M}": EngineSearch(rerank=_M, reranker="theta"),
+    f"late, binary beta, then V_theta (the paper's), m = {_M}": EngineSearch("binary", rerank=_M, reranker="theta"),
+    f"BM25, then late blended, m = {_M}": Bm25Search(rerank=_M),
     "alpha": EngineSearch(search="alpha"),
     "full": EngineSearch(search="full"),
 }
@@ -32,51 +45,67 @@ _SEARCHES = {
 
 def main() -> None:
     """Measure the sets in turn, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="+", default=_SETS, metavar="SET", help="folders of the shared data")
-    parser.add_argument("--limit-queries", type=int, help="at most so many queries of each set, evenly spaced")
+    parser = make_parser(__doc__)
+    parser.add_argument(
+        "--sets", nargs="+", metavar="SET", help="measure only these folders of the shared data; writes no result"
+    )
+    parser.add_argument(
+        "--limit-queries", type=int, default=_QUERIES, help="at most so many of each set, evenly spaced (%(default)s)"
+    )
+    parser.add_argument("--model", default="default", help="the bundled one, or a folder (%(default)s)")
+    parser.add_argument("--again", action="store_true", help="measure anew what an earlier run has measured")
     arguments = parser.parse_args()
+    limit = 20 if arguments.small else arguments.limit_queries
+    encoder = load_encoder(arguments.model, device="cpu", dtype="auto")
     command = "python -m benchmarks.quality"
-    if tuple(arguments.sets) != _SETS:
-        command += " --sets " + " ".join(arguments.sets)
-    if arguments.limit_queries is not None:
-        command += f" --limit-queries {arguments.limit_queries}"
+    if limit != _QUERIES:
+        command += f" --limit-queries {limit}"
     measured: dict[str, dict[str, Any]] = {}
-    for name in arguments.sets:
-        data = load_beir(_SHARED / name)
-        if arguments.limit_queries is not None:
-            data = data.limited(arguments.limit_queries)
-        measured[name] = _measure(data)
-    _result(measured, command).write()
+    for name in arguments.sets or (["nq-utd"] if arguments.small else _SETS):
+        kept = arguments.folder / "quality" / f"{name}-{limit}-{encoder.fingerprint[:16]}.json"
+        if arguments.again or not kept.exists():
+            found = _measure(load_beir(_SHARED / name).limited(limit), encoder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(found), encoding="utf-8")
+        measured[name] = json.loads(kept.read_text(encoding="utf-8"))
+    result = _result(measured, command, limit, encoder.config.rerank_blend)
+    if arguments.small or arguments.sets or arguments.model != "default":
+        result.show()
+    else:
+        result.write()
 
 
-def _measure(data: Dataset) -> dict[str, Any]:
-    report = evaluate(data, {**_BM25, **_SEARCHES}, measures=[_MEASURE], on_step=lambda step: print(step, flush=True))
+def _measure(data: Dataset, encoder: Encoder) -> dict[str, Any]:
+    report = evaluate(
+        data,
+        {**_BM25, **_SEARCHES},
+        measures=[_MEASURE, *([_SUCCESS] if data.answers else [])],
+        model=encoder,
+        on_step=lambda step: print(step, flush=True),
+    )
     return {
         "passages": report.n_passages,
         "queries": report.n_queries,
         "embedding": asdict(report.encoding),
         "scores": {name: result.mean(_MEASURE) for name, result in report.results.items()},
+        "success": {name: result.mean(_SUCCESS) for name, result in report.results.items()} if data.answers else {},
     }
 
 
-def _torch_threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
-
-
-def _result(measured: dict[str, dict[str, Any]], command: str) -> Result:
+def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend: float | None) -> Result:
     result = Result(
         "quality",
         "Quality",
         [
-            "nDCG@10 by ir_measures over all queries with a test judgement; a query that finds nothing counts 0; equal "
-            "scores stay in each system's own order. Title and text, one space between, for every system.",
-            "The bundled default model with its own constants. Binary: one level, w = V_theta(q) (top 64 and own "
-            f"tokens), the paper's beta search. Late: the best m = {_M} of beta. Full: V_theta of every passage (top "
-            "256 and own tokens, long passages in windows). Alpha: the query's bag against V_theta of passages.",
-            f"Passages are embedded by torch, with {_torch_threads()} of its threads.",
+            f"nDCG@10 by ir_measures over at most {limit:,} queries of a set with a test judgement, evenly spaced; a "
+            "query that finds nothing counts 0; equal scores stay in each system's own order. Title and text, one "
+            "space between, for every system.",
+            "The model with its own constants. Binary: one level, w = V_theta(q) (its largest and the query's own "
+            f"tokens), the paper's beta search. Late: the best m of beta, z-scores blended with {blend} of the first "
+            "stage's. Full: V_theta of every passage (long ones in windows). Alpha: the query's bag against V_theta of "
+            "passages.",
+            "Texts are read by torch, in bfloat16 where it and the processor multiply it.",
+            "Success@1: a passage that holds an answer string (DPR's matching) comes first; of the sets with answers.",
             "The figures are reported; nothing was chosen by them.",
         ],
         [BM25S_SETTINGS],
@@ -84,11 +113,13 @@ def _result(measured: dict[str, dict[str, Any]], command: str) -> Result:
         command,
         raw=measured,
     )
-    rows: list[list[Cell]] = []
-    for name in (*_BM25, *_SEARCHES):
-        figures = [float(of_set["scores"][name]) for of_set in measured.values()]
-        rows.append([name, *figures, sum(figures) / len(figures)])
-    result.tables.append(Table("nDCG@10", ("system", *measured, "mean"), rows))
+    for title, kind in (("nDCG@10", "scores"), ("Success@1", "success")):
+        having = {name: m[kind] for name, m in measured.items() if m[kind]}
+        rows: list[list[Cell]] = []
+        for name in (*_BM25, *_SEARCHES):
+            figures = [float(of_set[name]) for of_set in having.values()]
+            rows.append([name, *figures, sum(figures) / max(1, len(figures))])
+        result.tables.append(Table(title, ("search", *having, "mean"), rows))
     facts: list[list[Cell]] = [
         [name, m["passages"], m["queries"], *(m["passages"] / m["embedding"][clock] for clock in ("cpu", "wall"))]
         for name, m in measured.items()

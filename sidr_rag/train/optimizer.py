@@ -28,7 +28,9 @@ def make_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.AdamW:
         {"params": vectors, "weight_decay": 0.0, "peak": settings.learning_rate},
         {"params": constants, "weight_decay": 0.0, "peak": settings.corpus_learning_rate},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=settings.learning_rate, betas=(0.9, 0.98))
+    used = [group for group in groups if group["params"]]
+    # One pass over each parameter: on CPU the plain form takes a sixth of a step that encodes queries alone.
+    return torch.optim.AdamW(used, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
 
 
 def rate_at(step: int, total: int, settings: Optimizer) -> float:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.types import SparseVectors
 
+_BLENDS = ("theta_blend", "expansion_blend")
+
 
 @dataclass(frozen=True)
 class Weighting:
@@ -26,6 +28,7 @@ class Weighting:
         length_exponent: s(d) = (1 - length_slope + length_slope * length / average) ** -length_exponent.
         length_slope: how much of the length counts, 0 to 1.
         theta_blend: None: w = V_theta(q), as in the paper; else w = own words + theta_blend * V_theta(q).
+        expansion_blend: what takes the place of theta_blend on words that the query does not hold; None: theta_blend.
     """
 
     levels: tuple[int, ...] = (1,)
@@ -34,15 +37,16 @@ class Weighting:
     length_exponent: float = 0.0
     length_slope: float = 0.0
     theta_blend: float | None = None
+    expansion_blend: float | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("levels", int), ("gains", float)):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not all(_is_number(v, kind) for v in values):
                 raise InvalidTypeError(f"weighting.{name}={values!r} must be a tuple of {kind.__name__} numbers")
-        for name in ("idf_exponent", "length_exponent", "length_slope", "theta_blend"):
+        for name in ("idf_exponent", "length_exponent", "length_slope", *_BLENDS):
             value = getattr(self, name)
-            if not _is_number(value, float) and not (name == "theta_blend" and value is None):
+            if not _is_number(value, float) and not (name in _BLENDS and value is None):
                 raise InvalidTypeError(f"weighting.{name}={value!r} is a {type(value).__name__}; give a number")
         if (
             not self.levels
@@ -58,8 +62,15 @@ class Weighting:
                 raise InvalidInputError(f"weighting.{name}={value!r} must be a finite number of at least 0")
         if self.length_slope > 1:
             raise InvalidInputError(f"weighting.length_slope={self.length_slope!r} must be at most 1")
-        if self.theta_blend is not None and not (math.isfinite(self.theta_blend) and self.theta_blend >= 0):
-            raise InvalidInputError(f"weighting.theta_blend={self.theta_blend!r} must be None or at least 0")
+        for name in _BLENDS:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise InvalidInputError(f"weighting.{name}={value!r} must be None or at least 0")
+        if self.expansion_blend is not None and self.theta_blend is None:
+            raise InvalidInputError(
+                f"weighting.expansion_blend={self.expansion_blend!r} needs a theta_blend: without one the query's own "
+                "words have no part of their own"
+            )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Weighting:
@@ -112,7 +123,8 @@ def weigh_queries(
         raise InvalidInputError(f"own must have a row for each of theta's, got {len(own)} and {len(theta)}")
     indptr, dims, weights = theta.indptr, theta.dims, theta.weights.astype(np.float64)
     if weighting.theta_blend is not None:
-        indptr, dims, weights = _blended(theta, own, weighting.theta_blend)
+        expansion = weighting.theta_blend if weighting.expansion_blend is None else weighting.expansion_blend
+        indptr, dims, weights = _blended(theta, own, weighting.theta_blend, expansion)
     if weighting.idf_exponent and len(dims):
         weights = weights * idf(df[dims], n_live) ** weighting.idf_exponent
     return SparseVectors(indptr, dims, weights.astype(np.float32), theta.dim)
@@ -141,19 +153,21 @@ def without_light_weights(vectors: SparseVectors, weight_floor: float) -> Sparse
 
 
 def _blended(
-    theta: SparseVectors, own: SparseVectors, share: float
+    theta: SparseVectors, own: SparseVectors, share: float, expansion: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Rows of `own words + share * theta` as indptr, dims and f64 weights."""
+    """Rows of `1 + share * theta` on own words and `expansion * theta` on others, as indptr, dims and f64 weights."""
     n = len(theta)
     row_of = np.repeat(np.arange(n), np.diff(theta.indptr)), np.repeat(np.arange(n), np.diff(own.indptr))
     keys = np.concatenate([row_of[0] * theta.dim + theta.dims, row_of[1] * theta.dim + own.dims])
-    weights = np.concatenate([share * theta.weights.astype(np.float64), np.ones(len(own.dims))])
+    learned = np.concatenate([theta.weights.astype(np.float64), np.zeros(len(own.dims))])
     order = np.argsort(keys, kind="stable")
-    keys, weights = keys[order], weights[order]
+    keys, learned = keys[order], learned[order]
+    is_own = order >= len(theta.dims)
     again = np.flatnonzero(keys[1:] == keys[:-1]) + 1  # an own word that theta holds: it stands after theta's
-    weights[again - 1] += weights[again]
+    learned[again] = learned[again - 1]
     keep = np.ones(len(keys), np.bool_)
-    keep[again] = False
-    keys, weights = keys[keep], weights[keep]
+    keep[again - 1] = False
+    keys, learned, is_own = keys[keep], learned[keep], is_own[keep]
+    weights = np.where(is_own, 1.0 + share * learned, expansion * learned)
     indptr = np.searchsorted(keys, np.arange(n + 1) * theta.dim)
     return indptr, (keys - np.repeat(np.arange(n) * theta.dim, np.diff(indptr))).astype(np.int32), weights

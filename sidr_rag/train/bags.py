@@ -90,7 +90,8 @@ class CorpusWeighting(nn.Module):
     """The constants of `sidr_rag.search.Weighting`, as parameters that training may move.
 
     The score is the search's own: `s(d) * sum_l gain_l * sum_t w(t) * [count(t, d) >= n_l]`, with
-    `w = (own words + blend * V_theta(q)) * idf ** exponent` and
+    `w = (own words + blend * V_theta(q)) * idf ** exponent`, the blend of words outside the query apart where the first
+    values have one, and
     `s(d) = (1 - slope + slope * length / average) ** -length_exponent`.
 
     Args:
@@ -112,6 +113,9 @@ class CorpusWeighting(nn.Module):
         self.length_slope_logit = parameter(_logit(start.length_slope))
         blend = 1.0 if start.theta_blend is None else start.theta_blend
         self.log_blend = parameter(math.log(max(blend, _LEAST)))
+        self.log_expansion_blend = (
+            None if start.expansion_blend is None else parameter(math.log(max(start.expansion_blend, _LEAST)))
+        )
 
     def query_weights(self, theta: Tensor, own: Tensor, idf_values: Tensor) -> Tensor:
         """The w of each query on its active dimensions: f32, shaped like `theta`.
@@ -121,8 +125,15 @@ class CorpusWeighting(nn.Module):
             own: f32[queries, k], 1 where the dimension is one of the query's own tokens.
             idf_values: f32[queries, k] of the collection.
         """
-        blended = own + self.log_blend.exp() * theta if self._own_words else theta
+        blended = own + self._shares(own) * theta if self._own_words else theta
         return blended * idf_values ** self.log_idf_exponent.exp()
+
+    def _shares(self, own: Tensor) -> Tensor:
+        """V_theta's share: a number, or f32[queries, k] where own words have another than the rest."""
+        share = self.log_blend.exp()
+        if self.log_expansion_blend is None:
+            return share
+        return torch.where(own > 0, share, self.log_expansion_blend.exp())
 
     def scores(self, vectors: Tensor, bags: Bags) -> Tensor:
         """Levelled, length-weighted scores: f32[queries, passages].
@@ -151,6 +162,7 @@ class CorpusWeighting(nn.Module):
             length_exponent=number(self.log_length_exponent.exp()),
             length_slope=number(torch.sigmoid(self.length_slope_logit)),
             theta_blend=number(self.log_blend.exp()) if self._own_words else None,
+            expansion_blend=None if self.log_expansion_blend is None else number(self.log_expansion_blend.exp()),
         )
 
 

@@ -139,8 +139,11 @@ def _neighbours(w: Weighting, size: float) -> Iterator[Weighting]:
         for by in (factor, 1 / factor):
             yield replace(w, gains=(*w.gains[:i], rounded(w.gains[i] * by), *w.gains[i + 1 :]))
     if w.theta_blend:
+        expansion = w.theta_blend if w.expansion_blend is None else w.expansion_blend
         for by in (factor, 1 / factor):
-            yield replace(w, theta_blend=rounded(w.theta_blend * by))
+            yield replace(w, theta_blend=rounded(w.theta_blend * by), expansion_blend=rounded(expansion * by))
+            yield replace(w, theta_blend=rounded(w.theta_blend * by), expansion_blend=expansion)
+            yield replace(w, expansion_blend=rounded(expansion * by))
     for by in (0.2 * size, -0.2 * size):
         if w.idf_exponent + by >= 0:
             yield replace(w, idf_exponent=rounded(w.idf_exponent + by))

@@ -12,7 +12,10 @@ from sidr_rag.types import SparseVectors
 FULL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.15)
 
 
-@pytest.mark.parametrize("weighting", [BINARY, FULL, Weighting((1, 3), (2, 1), theta_blend=0)])
+APART = Weighting(theta_blend=0.5, expansion_blend=0.25)
+
+
+@pytest.mark.parametrize("weighting", [BINARY, FULL, APART, Weighting((1, 3), (2, 1), theta_blend=0)])
 def test_a_weighting_survives_json(weighting):
     import json
 
@@ -36,6 +39,8 @@ def test_a_weighting_survives_json(weighting):
         {"length_slope": 1.5},
         {"theta_blend": -0.1},
         {"theta_blend": math.inf},
+        {"expansion_blend": -0.1, "theta_blend": 0.5},
+        {"expansion_blend": 0.1},
     ],
 )
 def test_values_without_meaning_are_refused_by_name(values):
@@ -54,6 +59,7 @@ def test_values_without_meaning_are_refused_by_name(values):
         {"idf_exponent": "1"},
         {"length_slope": None},
         {"theta_blend": "x"},
+        {"theta_blend": 0.5, "expansion_blend": True},
     ],
 )
 def test_values_of_another_type_are_refused_by_name(values):
@@ -96,6 +102,14 @@ def test_blending_adds_theta_to_the_own_words():
     assert got == {1: 1.125, 3: 1.0, 7: 0.5}
 
 
+def test_words_outside_the_query_have_a_blend_of_their_own():
+    theta, own = {1: 0.5, 7: 2.0, 8: 1.0}, {1: 1.0, 3: 1.0}
+    assert weighed(APART, theta, own) == {1: 1.25, 3: 1.0, 7: 0.5, 8: 0.25}
+    assert weighed(Weighting(theta_blend=0.5, expansion_blend=0.5), theta, own) == weighed(
+        Weighting(theta_blend=0.5), theta, own
+    )
+
+
 def test_idf_multiplies_by_its_power():
     got = weighed(Weighting(idf_exponent=2.0), {1: 0.5, 7: 2.0}, {})
     values = idf(np.arange(10), 20)
@@ -117,7 +131,7 @@ def test_empty_queries_and_empty_corpora_give_empty_rows_or_finite_weights():
         ),
         max_size=5,
     ),
-    st.sampled_from([FULL, BINARY, Weighting(theta_blend=0.15), Weighting(idf_exponent=0.5)]),
+    st.sampled_from([FULL, BINARY, APART, Weighting(theta_blend=0.15), Weighting(idf_exponent=0.5)]),
 )
 def test_queries_together_have_the_bits_of_queries_alone(queries, weighting):
     df = np.arange(10) * 3 + 1
@@ -127,7 +141,8 @@ def test_queries_together_have_the_bits_of_queries_alone(queries, weighting):
     assert len(together) == len(queries)
     for (dims, weights), (t, o) in zip(together, queries, strict=True):
         share = weighting.theta_blend
-        expected = {d: w if share is None else share * w for d, w in t.items()}
+        outside = share if weighting.expansion_blend is None else weighting.expansion_blend
+        expected = {d: w if share is None else (share if d in o else outside) * w for d, w in t.items()}
         if share is not None:
             for d in o:
                 expected[d] = expected.get(d, 0.0) + 1.0

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from sidr_rag.types import SparseVectors, TokenCounts
 
 DIM = 60
 LEVELLED = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 0.8, 0.5, 0.4, 0.15)
+APART = replace(LEVELLED, theta_blend=0.5, expansion_blend=0.2)
 
 
 @pytest.fixture
@@ -46,14 +49,15 @@ def searched(collection, weights, weighting):
     return scores
 
 
-def test_the_loss_sees_the_scores_of_the_search(collection):
+@pytest.mark.parametrize("weighting", [LEVELLED, APART])
+def test_the_loss_sees_the_scores_of_the_search(collection, weighting):
     theta, own, dims, values, flags = vectors()
-    corpus = CorpusWeighting(LEVELLED, learned=True)
+    corpus = CorpusWeighting(weighting, learned=True)
     bags = Bags(collection, collection.pids)
     weighted = corpus.query_weights(values, flags, torch.from_numpy(idf_of(collection))[dims])
     got = corpus.scores(dense_rows(dims, weighted, DIM), bags).detach().numpy()
-    w = weigh_queries(theta, own, LEVELLED, collection.index.df, collection.index.n_live)
-    np.testing.assert_allclose(got, searched(collection, w, LEVELLED), rtol=1e-4, atol=1e-6)
+    w = weigh_queries(theta, own, weighting, collection.index.df, collection.index.n_live)
+    np.testing.assert_allclose(got, searched(collection, w, weighting), rtol=1e-4, atol=1e-6)
 
 
 def test_binary_scores_are_the_papers(collection):
@@ -71,9 +75,10 @@ def test_some_passages_in_any_order(collection):
     torch.testing.assert_close(some.lengths, every.lengths[[7, 3, 30]])
 
 
-def test_gradients(collection):
+@pytest.mark.parametrize("weighting", [LEVELLED, APART])
+def test_gradients(collection, weighting):
     _, _, dims, values, flags = vectors()
-    corpus = CorpusWeighting(LEVELLED, learned=True)
+    corpus = CorpusWeighting(weighting, learned=True)
     bags = Bags(collection, collection.pids[:20])
     idf = torch.from_numpy(idf_of(collection))[dims]
 
@@ -101,7 +106,7 @@ def test_gradients(collection):
         assert parameter.grad.view(-1)[0].item() == pytest.approx(slope, rel=2e-2), name
 
 
-@pytest.mark.parametrize("start", [LEVELLED, BINARY, Weighting((1, 2), (2.0, 1.0), 0.5, 0.3, 0.9, None)])
+@pytest.mark.parametrize("start", [LEVELLED, APART, BINARY, Weighting((1, 2), (2.0, 1.0), 0.5, 0.3, 0.9, None)])
 def test_constants_come_back(start):
     got = CorpusWeighting(start, learned=False).constants()
     assert got.levels == start.levels
@@ -109,7 +114,7 @@ def test_constants_come_back(start):
     assert got.idf_exponent == pytest.approx(start.idf_exponent, abs=2e-4)
     assert got.length_exponent == pytest.approx(start.length_exponent, abs=2e-4)
     assert got.length_slope == pytest.approx(start.length_slope, abs=2e-4)
-    assert (got.theta_blend is None) == (start.theta_blend is None)
+    assert (got.theta_blend, got.expansion_blend) == (start.theta_blend, start.expansion_blend)
 
 
 def test_constants_that_are_not_learned_take_no_gradient():

@@ -23,12 +23,15 @@ def silent(_):
 
 def test_the_climb_finds_a_hill():
     def value(w):
-        return -((w.gains[1] - 0.7) ** 2) - (w.idf_exponent - 0.4) ** 2 - (w.theta_blend - 0.3) ** 2
+        blends = w.theta_blend, w.theta_blend if w.expansion_blend is None else w.expansion_blend
+        far = (w.gains[1] - 0.7, w.idf_exponent - 0.4, blends[0] - 0.3, blends[1] - 0.1)
+        return -sum(x**2 for x in far)
 
     best, reached = climbed(START, value)
     assert reached > -0.02
     assert best.gains[0] == 1.0
-    assert (best.idf_exponent, best.gains[1], best.theta_blend) == pytest.approx((0.4, 0.7, 0.3), abs=0.1)
+    chosen = best.idf_exponent, best.gains[1], best.theta_blend, best.expansion_blend
+    assert chosen == pytest.approx((0.4, 0.7, 0.3, 0.1), abs=0.1)
 
 
 def test_the_climb_stays_where_nothing_is_better():

@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sidr_rag.errors import InvalidInputError, MissingExtraError, ModelNotFoundError
-from sidr_rag.train.sections import TERMS, Corpus, Data, Dev, Distillation, Model, Optimizer, Retrieval, Steps, Term
+from sidr_rag.train.sections import (
+    TERMS,
+    Corpus,
+    Data,
+    Dev,
+    Distillation,
+    Model,
+    Optimizer,
+    Retrieval,
+    Stage,
+    Steps,
+    Term,
+)
 from sidr_rag.train.settings import build, plain
 
 
@@ -22,6 +34,7 @@ class TrainConfig:
         base: folder of the model to start from; relative to the configuration's folder.
         output: folder of checkpoints, log, plot and the finished model; relative to the configuration's folder.
         terms: the loss; a term that is not named is off.
+        stages: what changes on the way, in the order of their steps.
         device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
         dtype: of matrix products: "bfloat16" or "float32".
         threads: of torch; None leaves its own choice.
@@ -42,6 +55,7 @@ class TrainConfig:
     corpus: Corpus = field(default_factory=Corpus)
     distillation: Distillation | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
+    stages: tuple[Stage, ...] = ()
     dev: Dev = field(default_factory=Dev)
     device: str = "auto"
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
@@ -51,7 +65,8 @@ class TrainConfig:
     examples_every: int = 200
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.terms) - set(TERMS))
+        self._check_stages()
+        unknown = sorted({*self.terms, *(term for stage in self.stages for term in stage.terms)} - set(TERMS))
         if unknown:
             raise InvalidInputError(f"terms.{unknown[0]} is no term of the loss; known: {', '.join(TERMS)}")
         if not any(term.weight > 0 for term in self.terms.values()):
@@ -94,6 +109,35 @@ class TrainConfig:
             ("show_every", self.show_every, 1),
             ("examples_every", self.examples_every, 1),
         ]
+
+    def _check_stages(self) -> None:
+        before = 0
+        for i, stage in enumerate(self.stages):
+            if stage.after <= before:
+                raise InvalidInputError(f"stages[{i}].after is {stage.after}; expected more than {before}")
+            before = stage.after
+            if stage.active_dims is not None and stage.active_dims < 1:
+                raise InvalidInputError(f"stages[{i}].active_dims is {stage.active_dims}; expected at least 1")
+            if stage.corpus is not None and self.corpus.learned:
+                raise InvalidInputError(f"stages[{i}].corpus would undo what was learned; set corpus.learned to false")
+            if stage.corpus is not None and stage.corpus.levels != self.corpus.start.levels:
+                raise InvalidInputError(
+                    f"stages[{i}].corpus.levels is {stage.corpus.levels}; the index of the run has those of "
+                    f"corpus.start, {self.corpus.start.levels}"
+                )
+
+    def at(self, step: int) -> TrainConfig:
+        """The configuration that holds for a step (from 0): every stage that has begun is a part of it."""
+        config = self
+        for stage in self.stages:
+            if stage.after <= step:
+                steps, corpus = config.steps, config.corpus
+                if stage.active_dims is not None:
+                    steps = replace(steps, active_dims=stage.active_dims)
+                if stage.corpus is not None:
+                    corpus = replace(corpus, start=stage.corpus)
+                config = replace(config, steps=steps, corpus=corpus, terms={**config.terms, **stage.terms})
+        return config
 
     def weight(self, term: str) -> float:
         """The factor of a term; 0 where it is off."""

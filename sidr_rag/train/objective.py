@@ -81,6 +81,16 @@ class Objective(nn.Module):
         assert isinstance(encoder, TrainableEncoder)
         return encoder
 
+    def follow(self, config: TrainConfig) -> None:
+        """Go on under another configuration of the same run; see `TrainConfig.at`."""
+        if config.corpus != self._config.corpus:
+            device = self.corpus.log_blend.device
+            self.corpus = CorpusWeighting(config.corpus.start, config.corpus.learned).to(device)
+        for name, term in config.terms.items():
+            if term != self._config.terms.get(name) and term.temperature != "auto":
+                getattr(self, f"temperature_{name}").fill_(term.temperature)
+        self._config = config
+
     def _on_device(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self.corpus.log_blend.device)
 

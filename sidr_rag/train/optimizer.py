@@ -54,7 +54,7 @@ def set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
 
 
 class WeightAverage:
-    """The running average of a module's parameters: `average = decay * average + (1 - decay) * weights`.
+    """The running average of a module's trained parameters: `average = decay * average + (1 - decay) * weights`.
 
     Early on the decay is lower, (1 + n) / (10 + n) after n updates, so that the start is forgotten soon.
 
@@ -66,7 +66,8 @@ class WeightAverage:
     def __init__(self, module: nn.Module, decay: float) -> None:
         self._module, self._decay = module, decay
         self._updates = 0
-        self._values = {n: p.detach().clone() for n, p in module.named_parameters()} if decay > 0 else {}
+        trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        self._values = {n: p.detach().clone() for n, p in trained.items()} if decay > 0 else {}
 
     @torch.no_grad()
     def update(self) -> None:

@@ -230,6 +230,23 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What changes from a step on; learning rate, optimizer and everything else go on as they were.
+
+    Attributes:
+        after: optimizer steps before it.
+        active_dims: in the place of `steps.active_dims`; None leaves it.
+        terms: terms of the loss in the place of those of the same names.
+        corpus: in the place of `corpus.start`; None leaves it. Only where `corpus.learned` is false.
+    """
+
+    after: int
+    active_dims: int | None = None
+    terms: dict[str, Term] = field(default_factory=dict)
+    corpus: Weighting | None = None
+
+
+@dataclass(frozen=True)
 class DevSet:
     """A judged set that is looked at during training to choose the checkpoint.
 

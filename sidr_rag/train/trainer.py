@@ -168,6 +168,7 @@ class Run:
 
     def _one_step(self) -> dict[str, Any]:
         start = time.perf_counter()
+        self._begin_stage()
         steps = self._config.steps
         rate = rate_at(self._step, steps.total, self._config.optimizer)
         set_rate(self._optimizer, rate)
@@ -194,6 +195,11 @@ class Run:
         self._average.update()
         facts = {"step": self._step, "event": "step", "kind": kind, "learning_rate_share": rate}
         return {**facts, "gradient_norm": float(norm), **metrics, "seconds": time.perf_counter() - start}
+
+    def _begin_stage(self) -> None:
+        if any(stage.after == self._step for stage in self._config.stages):
+            self._objective.follow(self._config.at(self._step))
+            self._progress.say(f"a new stage begins after step {self._step:,}")
 
     def _kind(self) -> StepKind:
         encodes = any(self._objective.learns(term) for term in ("full", "bot_passage", "dense"))
@@ -276,6 +282,7 @@ class Run:
         state = self._checkpoints.latest()
         if state is not None:
             self._step = int(state["step"])
+            self._objective.follow(self._config.at(self._step - 1))
             self._objective.load_state_dict(state["objective"])
             self._optimizer.load_state_dict(state["optimizer"])
             self._average.restore(state["average"])

@@ -47,6 +47,12 @@ def test_defaults_fill_what_is_left_out():
         ({"optimizer": {"learning_rate": "5e-5"}}, InvalidTypeError, "1.0e-5"),
         ({"optimizer": {"average": 1.5}}, InvalidInputError, "optimizer.average"),
         ({"corpus": {"start": {"levels": [1, 2], "gains": [1.0]}}}, InvalidInputError, "gains"),
+        ({"stages": [{"after": 0}]}, InvalidInputError, r"stages\[0\].after is 0"),
+        ({"stages": [{"after": 3}, {"after": 3}]}, InvalidInputError, r"stages\[1\].after is 3"),
+        ({"stages": [{"after": 3, "active_dims": 0}]}, InvalidInputError, r"stages\[0\].active_dims"),
+        ({"stages": [{"after": 3, "terms": {"ful": {}}}]}, InvalidInputError, "terms.ful is no term"),
+        ({"stages": [{"after": 3, "corpus": {}}]}, InvalidInputError, "corpus.learned"),
+        ({"corpus": {"learned": False}, "stages": [{"after": 3, "corpus": {}}]}, InvalidInputError, "corpus.levels"),
     ],
 )
 def test_faults_name_the_setting(change, error, names):
@@ -77,6 +83,22 @@ def test_a_file_that_is_none(tmp_path):
 def test_plain_values_build_the_same_again():
     config = changed(distillation={"cache": "c", "cross": {"model": "m"}, "terms": {"full": 0.5}})
     assert build(TrainConfig, plain(config)) == config
+
+
+def test_a_stage_holds_from_its_step_on():
+    config = changed(
+        corpus={"learned": False},
+        stages=[
+            {"after": 2, "active_dims": 9, "terms": {"query_bot": {"weight": 0.1}}},
+            {"after": 4, "corpus": {"levels": [1, 2, 4], "gains": [1, 0.5, 0.5], "theta_blend": 0.5}},
+        ],
+    )
+    assert config.at(0) == config.at(1) == config
+    second, third = config.at(2), config.at(4)
+    assert config.at(3) == second
+    assert (second.steps.active_dims, second.weight("query_bot"), second.weight("weighted")) == (9, 0.1, 1.0)
+    assert second.corpus == config.corpus
+    assert (third.steps.active_dims, third.corpus.start.theta_blend) == (9, 0.5)
 
 
 def test_the_fingerprint_is_of_what_decides_the_values():

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
 from sidr_rag.encoder.config import DenseHead
 from sidr_rag.errors import InvalidInputError
+from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
 from sidr_rag.train.journal import Journal, read_log
 from sidr_rag.train.settings import plain
@@ -75,6 +77,30 @@ def test_a_stopped_run_goes_on_with_the_same_values(tiny_config, tmp_path):
     assert (parts.output / "last" / "model.safetensors").read_bytes() == (
         whole.output / "last" / "model.safetensors"
     ).read_bytes()
+
+
+def test_a_stage_changes_the_loss_and_the_run_goes_on_with_it(tiny_config, tmp_path):
+    apart = {"levels": [1, 2, 4], "gains": [1.0, 0.5, 0.5], "theta_blend": 0.5, "expansion_blend": 0.2}
+    stage = {"after": 4, "active_dims": 12, "terms": {"query_bot": {"weight": 0.5, "temperature": 7.0}}}
+    plainly = tiny_config(output=str(tmp_path / "plain"), corpus={"learned": False})
+    changes = {"corpus": {"learned": False}, "stages": [{**stage, "corpus": apart}]}
+    staged = tiny_config(output=str(tmp_path / "staged"), **changes)
+    train(plainly, show=silent)
+    folder = train(staged, show=silent)
+    before, after = curve(plainly.output), curve(staged.output)
+    assert after[:4] == before[:4]
+    # The batch and its place in the run are the same, so every difference is the stage's.
+    assert after[4]["loss_query_bot"] != before[4]["loss_query_bot"]
+    assert after[4]["loss_weighted"] != before[4]["loss_weighted"]
+    written = Weighting.from_mapping(load_encoder(folder, backend="numpy").config.weighting)
+    assert written == replace(Weighting.from_mapping(apart), length_exponent=1e-4, length_slope=1e-4, idf_exponent=1e-4)
+    for stop in (3, 4, 6):  # before the stage, as it begins, and within it
+        parts = tiny_config(output=str(tmp_path / f"parts-{stop}"), **changes)
+        train(parts, steps=stop, show=silent)
+        train(parts, show=silent)
+        assert curve(parts.output) == after, stop
+        files = [run.output / "last" / "model.safetensors" for run in (parts, staged)]
+        assert files[0].read_bytes() == files[1].read_bytes(), stop
 
 
 def test_a_killed_run_goes_on_with_the_same_values(tiny_config, tmp_path):

@@ -78,6 +78,11 @@ class TrainConfig:
             )
         if not self.data.sources:
             raise InvalidInputError("data.sources is empty; name at least one source")
+        for name, term in ((n, t) for terms in (self.terms, *(s.terms for s in self.stages)) for n, t in terms.items()):
+            if term.active_dims is not None and (name != "query_bot" or term.active_dims < 1):
+                raise InvalidInputError(
+                    f"terms.{name}.active_dims is {term.active_dims}; it is of query_bot alone, and at least 1"
+                )
         for name, value, least in self._counts():
             if value < least:
                 raise InvalidInputError(f"{name} is {value}; expected at least {least}")
@@ -142,6 +147,10 @@ class TrainConfig:
     def weight(self, term: str) -> float:
         """The factor of a term; 0 where it is off."""
         return self.terms[term].weight if term in self.terms else 0.0
+
+    def dims_of(self, term: str) -> int | None:
+        """How many of a query's active dimensions count in a term; None where all do."""
+        return self.terms[term].active_dims if term in self.terms else None
 
     def fingerprint(self) -> str:
         """Of everything that decides the run's values; a checkpoint is resumed only under the same one."""

@@ -175,7 +175,8 @@ class Objective(nn.Module):
         allowed = self._allowed(step, columns)
         for term in on:
             if term == "query_bot":  # L(V_theta(q), V_BoT(p)), the first half of L_semi-para
-                scores = bags.levels[0].scores(dense_rows(vectors.dims, vectors.theta, self._dim))
+                cut = vectors.cut(self._config.dims_of(term))
+                scores = bags.levels[0].scores(dense_rows(vectors.dims, cut, self._dim))
             else:  # the same with the search's levels, idf, length factor and own words
                 scores = self.corpus.scores(dense_rows(vectors.dims, weighted, self._dim), bags)
             self._add(step, term, scores, columns, allowed)

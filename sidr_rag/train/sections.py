@@ -85,11 +85,13 @@ class Term:
         temperature: its scores are divided by it; "auto" takes a third of the standard deviation of the first
             batch's non-matching scores, and keeps it.
         directions: "query" (find the passage), "passage" (find the query), or "both".
+        active_dims: "query_bot" alone: of `steps.active_dims`, the heaviest so many count; None lets all of them.
     """
 
     weight: float = 1.0
     temperature: float | Literal["auto"] = "auto"
     directions: Directions = "both"
+    active_dims: int | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,17 @@ class ActiveVectors:
         used: Tensor = torch.unique(self.dims[self.real])
         return used
 
+    def cut(self, k: int | None) -> Tensor:
+        """V_theta on the k heaviest dimensions and the text's own, 0 on the rest: f32[n, width], differentiable.
+
+        Args:
+            k: None keeps every active dimension.
+        """
+        if k is None or k >= self.theta.shape[1]:
+            return self.theta
+        least = self.theta.detach().topk(k, dim=1).values[:, -1:]
+        return self.theta * ((self.theta >= least) | (self.own > 0))
+
     def sparse(self, weights: Tensor, dim: int, most: int) -> SparseVectors:
         """Rows for the search: the given weights on the `most` heaviest dimensions and the text's own.
 

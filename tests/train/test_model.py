@@ -10,7 +10,7 @@ from sidr_rag.train.model import TrainableEncoder, packed_places
 from sidr_rag.train.projection import max_logits
 from sidr_rag.train.sections import Model
 from sidr_rag.train.texts import TextReader
-from sidr_rag.train.vectors import active_vectors, kept_dims
+from sidr_rag.train.vectors import ActiveVectors, active_vectors, kept_dims
 from sidr_rag.train.weights_io import initial_state, load_state, model_config, quantized, save_model
 
 TEXTS = ["a1 a2 a3", "a4", "a5 a6 a7 a8 a9 a10 a11 a12 a13 a14", "a15 a16 a15", "a17 a18 a19 a20 a21"]
@@ -207,3 +207,14 @@ def test_packs_hold_like_lengths():
     padded = sum(len(group) * max(lengths[i] for i in group) for group in groups)
     assert padded <= 1.3 * sum(lengths)
     assert packed_places([9000], 4096) == [[0]]
+
+
+def test_fewer_dimensions_can_count_than_are_active():
+    theta = torch.tensor([[4.0, 1.0, 3.0, 2.0, 0.0]], requires_grad=True)
+    own = torch.tensor([[0.0, 1.0, 0.0, 0.0, 0.0]])
+    vectors = ActiveVectors(torch.tensor([[2, 5, 7, 9, 0]]), theta, own, torch.tensor([[True] * 4 + [False]]))
+    cut = vectors.cut(2)
+    assert cut.tolist() == [[4.0, 1.0, 3.0, 0.0, 0.0]]
+    cut.sum().backward()
+    assert theta.grad.tolist() == [[1.0, 1.0, 1.0, 0.0, 0.0]]
+    assert vectors.cut(None).tolist() == vectors.cut(5).tolist() == theta.tolist()

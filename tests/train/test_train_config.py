@@ -47,6 +47,13 @@ def test_defaults_fill_what_is_left_out():
         ({"optimizer": {"learning_rate": "5e-5"}}, InvalidTypeError, "1.0e-5"),
         ({"optimizer": {"average": 1.5}}, InvalidInputError, "optimizer.average"),
         ({"corpus": {"start": {"levels": [1, 2], "gains": [1.0]}}}, InvalidInputError, "gains"),
+        ({"terms": {"full": {"active_dims": 3}, "query_bot": {}}}, InvalidInputError, "terms.full.active_dims is 3"),
+        ({"terms": {"query_bot": {"active_dims": 0}}}, InvalidInputError, "terms.query_bot.active_dims is 0"),
+        (
+            {"stages": [{"after": 3, "terms": {"query_bot": {"active_dims": 0}}}]},
+            InvalidInputError,
+            "terms.query_bot.active_dims is 0",
+        ),
         ({"stages": [{"after": 0}]}, InvalidInputError, r"stages\[0\].after is 0"),
         ({"stages": [{"after": 3}, {"after": 3}]}, InvalidInputError, r"stages\[1\].after is 3"),
         ({"stages": [{"after": 3, "active_dims": 0}]}, InvalidInputError, r"stages\[0\].active_dims"),

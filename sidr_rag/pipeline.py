@@ -68,6 +68,14 @@ class Pipeline:
         with FORK_GATE:
             return self._consistent(lambda index: self.first.beta(vectors, BINARY, k, condition, index))
 
+    def asked(self, queries: Sequence[str], request: Request) -> Queries:
+        """The queries of a request, for the stages to encode."""
+        searched_dims = None
+        if request.max_active_dims is None and request.search == "beta" and self.weighting == BINARY:
+            searched_dims = self.encoder.config.binary_active_dims
+        dim = self.store.settings.dim
+        return Queries(queries, self.encoder, dim, request.representation, request.max_active_dims, searched_dims)
+
     def embed_all(
         self, progress: Callable[[int, int], None] = lambda done, total: None, step: Callable[[], bool] = lambda: True
     ) -> int:
@@ -86,7 +94,7 @@ class Pipeline:
     # Inside
 
     def _run(self, queries: Sequence[str], request: Request) -> list[list[SearchResult]]:
-        asked = Queries(queries, self.encoder, self.store.settings.dim, request.representation, request.max_active_dims)
+        asked = self.asked(queries, request)
         hits, rows = self._consistent(lambda index: self._hits(asked, request, index))
         if request.rerank and request.k:
             with clocked("second_stage"):

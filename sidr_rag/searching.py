@@ -163,8 +163,7 @@ class Searching(Collection):
         if first_stage_of(first_stage) not in ("sidr", "lexical", "overlap"):
             raise InvalidInputError(f"first_stage={first_stage!r} has no parts by token; choose 'sidr' or 'lexical'")
         request = self._pipeline.settled(request)
-        dim = self._store.settings.dim
-        asked = Queries([query], self._encoder, dim, request.representation, max_active_dims)
+        asked = self._pipeline.asked([query], request)
         if request.search == "beta":
             return self._explain_beta(asked, passage_id, request)
         found = self.get([passage_id])
@@ -189,7 +188,7 @@ class Searching(Collection):
                 if request.first_stage == "overlap":
                     weighting = BINARY
                 else:
-                    weights = self._pipeline.first.weighed(asked.represented, asked.bags, index, request.weight_floor)
+                    weights = self._pipeline.first.weighed(asked.searched, asked.bags, index, request.weight_floor)
                 vocabulary = self._encoder.tokenizer.vocabulary
                 return explain_beta(passage_id, view, int(rows[0]), weights, asked.bags, weighting, index, vocabulary)
         raise InvalidInputError(f"passage_id={passage_id!r}: no such passage")

@@ -30,7 +30,9 @@ class StubEncoder:
     def __init__(self, tokenizer, *, name="stub", weighting=None, rerank_blend=None, spread=0, fingerprint="stub-1"):
         self.tokenizer = tokenizer
         self.fingerprint = fingerprint
-        self.config = SimpleNamespace(name=name, weighting=weighting, rerank_blend=rerank_blend)
+        self.config = SimpleNamespace(
+            name=name, weighting=weighting, rerank_blend=rerank_blend, binary_active_dims=None
+        )
         self.spread = spread
         self.encoded = []
 

@@ -86,7 +86,7 @@ class RemoteSiDR(SiDR):
         if request.first_stage == "overlap":
             weighting = BINARY
         else:
-            weights = self._pipeline.first.weighed(asked.represented, asked.bags, index, request.weight_floor)
+            weights = self._pipeline.first.weighed(asked.searched, asked.bags, index, request.weight_floor)
         vocabulary = self._encoder.tokenizer.vocabulary
         return explain_beta(passage_id, index.views[0], 0, weights, asked.bags, weighting, index, vocabulary)
 

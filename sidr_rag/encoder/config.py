@@ -72,6 +72,7 @@ class ModelConfig:
         head_layer_norm_eps: epsilon of the head's LayerNorm.
         base_model: the model whose tokenizer the checkpoint uses when its folder has none.
         weighting: how the engine weighs levels and tokens; passed through untouched.
+        binary_active_dims: k of V_theta(q) in beta search with the binary weighting; None takes `max_active_dims`.
         rerank_blend: the first stage's share in the late score; passed through untouched.
         dense: the dense head, if the model was trained with one; then the model's own way of re-ranking.
     """
@@ -90,6 +91,7 @@ class ModelConfig:
     head_layer_norm_eps: float = 1e-12
     base_model: str | None = None
     weighting: Mapping[str, Any] | None = None
+    binary_active_dims: int | None = None
     rerank_blend: float | None = None
     dense: DenseHead | None = None
 
@@ -101,6 +103,6 @@ class ModelConfig:
     def identity(self) -> str:
         """Canonical JSON of everything that decides V_theta's values: part of the encoder's fingerprint."""
         described = asdict(self)
-        for key in ("name", "weighting", "rerank_blend", "base_model", "dense"):
+        for key in ("name", "weighting", "binary_active_dims", "rerank_blend", "base_model", "dense"):
             del described[key]
         return json.dumps(described, sort_keys=True)

@@ -159,6 +159,9 @@ def _sidr(source: _Source) -> ModelConfig:
     blend = source.values.get("rerank_blend")
     if blend is not None and (not isinstance(blend, (int, float)) or isinstance(blend, bool)):
         raise source.fault("rerank_blend", blend, "a number")
+    binary_dims = source.values.get("binary_active_dims")
+    if binary_dims is not None and (type(binary_dims) is not int or binary_dims < 1):
+        raise source.fault("binary_active_dims", binary_dims, "a positive integer")
     return ModelConfig(
         name=source.text("name") or source.name,
         layout="sidr",
@@ -174,6 +177,7 @@ def _sidr(source: _Source) -> ModelConfig:
         head_layer_norm_eps=source.number("head_layer_norm_eps", sizes.layer_norm_eps),
         base_model=source.text("base_model"),
         weighting=weighting,
+        binary_active_dims=binary_dims,
         rerank_blend=None if blend is None else float(blend),
         dense=_dense_head(source),
     )

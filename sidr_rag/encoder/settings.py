@@ -78,7 +78,7 @@ def overridden(config: ModelConfig, settings: EncoderSettings) -> ModelConfig:
         config = replace(config, max_length=PerSide(length, length))
     if settings.max_active_dims is not None:
         k = checked_count("max_active_dims", settings.max_active_dims, 0)
-        config = replace(config, max_active_dims=PerSide(k, k))
+        config = replace(config, max_active_dims=PerSide(k, k), binary_active_dims=None)
     if min(config.max_length.query, config.max_length.passage) <= SPECIAL_TOKENS:
         raise InvalidInputError(
             f"model {config.name!r}: config.json gives max_length {config.max_length.query} (query) and "

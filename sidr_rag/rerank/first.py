@@ -78,7 +78,7 @@ class FirstStages:
             return self._bm25_hits(stage, queries, k, condition, index)
         if stage == "overlap":
             return self.beta(queries.bags, BINARY, k, condition, index)
-        asked = queries.bags if stage == "lexical" else queries.represented
+        asked = queries.bags if stage == "lexical" else queries.searched
         weights = self.weighed(asked, queries.bags, index, weight_floor)
         return self.beta(weights, self._weighting, k, condition, index)
 

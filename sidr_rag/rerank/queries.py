@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from sidr_rag.costs import clocked
 from sidr_rag.encoder import Encoder
 from sidr_rag.search.searcher import check_weights
+from sidr_rag.search.weighting import heaviest
 from sidr_rag.types import SparseVectors
 
 
@@ -19,16 +22,24 @@ class Queries:
         dim: dimensions of the store.
         representation: "theta", "lex", "bin" or "bot": what the first stage searches with.
         max_active_dims: cuts V_theta.
+        searched_dims: cuts what the first stage searches with further; None leaves it.
     """
 
     def __init__(
-        self, texts: Sequence[str], encoder: Encoder, dim: int, representation: str, max_active_dims: int | None
+        self,
+        texts: Sequence[str],
+        encoder: Encoder,
+        dim: int,
+        representation: str,
+        max_active_dims: int | None,
+        searched_dims: int | None = None,
     ) -> None:
         self.texts = texts
         self.representation = representation
         self._encoder = encoder
         self._dim = dim
         self._max_active_dims = max_active_dims
+        self._searched_dims = searched_dims
         self._vectors: dict[str, SparseVectors] = {}
 
     @property
@@ -45,6 +56,16 @@ class Queries:
     def represented(self) -> SparseVectors:
         """The chosen representation."""
         return self._made(self.representation)
+
+    @property
+    def searched(self) -> SparseVectors:
+        """The chosen representation, on as many dimensions as the first stage takes."""
+        if self._searched_dims is None or self.representation not in ("theta", "bin"):
+            return self.represented
+        cut = heaviest(self.theta, self.bags, self._searched_dims)
+        if self.representation == "theta":
+            return cut
+        return SparseVectors(cut.indptr, cut.dims, np.ones_like(cut.weights), cut.dim)
 
     def _made(self, representation: str) -> SparseVectors:
         # No cached_property: before Python 3.12 it holds a lock of the whole class, across forks as well.

@@ -130,6 +130,22 @@ def weigh_queries(
     return SparseVectors(indptr, dims, weights.astype(np.float32), theta.dim)
 
 
+def heaviest(vectors: SparseVectors, own: SparseVectors, k: int) -> SparseVectors:
+    """Each row on its k heaviest dimensions (of equal ones the lowest) united with those of `own`.
+
+    Args:
+        vectors: weights of any kind.
+        own: a row for each, such as the texts' bags.
+        k: at least 1.
+    """
+    rows = []
+    for (dims, weights), (kept, _) in zip(vectors, own, strict=True):
+        keep = np.isin(dims, kept)
+        keep[np.argsort(-weights, kind="stable")[:k]] = True
+        rows.append((dims[keep], weights[keep]))
+    return SparseVectors.from_rows(rows, vectors.dim)
+
+
 def without_light_weights(vectors: SparseVectors, weight_floor: float) -> SparseVectors:
     """Each row without the dimensions whose weight is less than a share of the row's greatest.
 

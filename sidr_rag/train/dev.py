@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.config import PerSide
+from sidr_rag.encoder.config import ModelConfig
 from sidr_rag.encoder.windows import chunks
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.eval.datasets import Dataset, load_beir
@@ -20,7 +20,7 @@ from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.rerank.late import blend_scores
 from sidr_rag.search.searcher import SeqHits, pairwise_scores, search_index
-from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
+from sidr_rag.search.weighting import BINARY, Weighting, heaviest, weigh_queries
 from sidr_rag.text.tokenizer import BagTokenizer
 from sidr_rag.train.data import read_pairs, source_name
 from sidr_rag.train.model import Encoded, TrainableEncoder
@@ -109,9 +109,10 @@ class EncodedSet:
     own: SparseVectors
     dense: NDArray[np.float32]
 
-    def binary(self, k: int = DEPTH) -> list[SeqHits]:
-        """The paper's beta search."""
-        return search_index(self.judged.index, self.theta, BINARY, k)
+    def binary(self, dims: int | None = None) -> list[SeqHits]:
+        """The paper's beta search, with so many dimensions of each question."""
+        theta = self.theta if dims is None else heaviest(self.theta, self.own, dims)
+        return search_index(self.judged.index, theta, BINARY, DEPTH)
 
     def weighted(self, weighting: Weighting, k: int = DEPTH) -> list[SeqHits]:
         """The corpus-weighted beta search."""
@@ -139,7 +140,7 @@ class DevEvaluation:
         tokenizer: the model's.
         reader: texts to tokens.
         levels: what the indexes keep.
-        active_dims: of query and passage vectors.
+        model: whose active dimensions the vectors get.
         dense: whether the second stage is the dense head, as in a model that has learned one; else it is V_theta.
     """
 
@@ -149,11 +150,11 @@ class DevEvaluation:
         tokenizer: BagTokenizer,
         reader: TextReader,
         levels: Sequence[int],
-        active_dims: PerSide,
+        model: ModelConfig,
         *,
         dense: bool,
     ) -> None:
-        self._settings, self._reader, self._active_dims, self._dense = settings, reader, active_dims, dense
+        self._settings, self._reader, self._model, self._dense = settings, reader, model, dense
         self.sets = [load_dev_set(wanted, tokenizer, levels) for wanted in settings.sets]
 
     def scores(self, query: TrainableEncoder, passage: TrainableEncoder, weighting: Weighting) -> Scores:
@@ -167,7 +168,7 @@ class DevEvaluation:
         found: Scores = {}
         for encoded in self.encoded(query):
             name = encoded.judged.name
-            found.setdefault("binary", {})[name] = encoded.ndcg(encoded.binary())
+            found.setdefault("binary", {})[name] = encoded.ndcg(encoded.binary(self._model.binary_active_dims))
             first = encoded.weighted(weighting, max(DEPTH, self._settings.late))
             found.setdefault("weighted", {})[name] = encoded.ndcg(first)
             if self._settings.late:
@@ -181,7 +182,7 @@ class DevEvaluation:
     @torch.no_grad()
     def encoded(self, query: TrainableEncoder, active_dims: int | None = None) -> list[EncodedSet]:
         """Every set with its questions encoded, cut to `active_dims` (None: the model's) and their own tokens."""
-        k = self._active_dims.query if active_dims is None else active_dims
+        k = self._model.max_active_dims.query if active_dims is None else active_dims
         return [self._encoded(query, judged, k) for judged in self.sets]
 
     def _encoded(self, query: TrainableEncoder, judged: JudgedSet, k: int) -> EncodedSet:
@@ -229,7 +230,7 @@ class DevEvaluation:
         self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
     ) -> list[NDArray[np.float64]]:
         """<V_theta(q), V_theta(p)>, section 3.4 of the paper."""
-        k, dim = self._active_dims.passage, encoded.judged.index.dim
+        k, dim = self._model.max_active_dims.passage, encoded.judged.index.dim
         vectors: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
         for texts, found in self._read(passage, encoded, wanted):
             active = active_vectors(passage, found, self._reader.own_dims(texts), k)

@@ -64,6 +64,7 @@ class Model:
         shared_encoder: one set of weights for both sides.
         dropout: on embeddings and sublayer outputs.
         max_active_dims: of the finished model.
+        binary_active_dims: of its queries in binary beta search; None: as in every other search.
         max_length: tokens read at once, special ones included, in training and by the finished model.
     """
 
@@ -73,6 +74,7 @@ class Model:
     shared_encoder: bool = True
     dropout: float = 0.05
     max_active_dims: PerSide = field(default_factory=lambda: PerSide(64, 256))
+    binary_active_dims: int | None = None
     max_length: PerSide = field(default_factory=lambda: PerSide(64, 256))
 
 

@@ -132,9 +132,9 @@ class Run:
             taught=teachers.taught(self._pool.by_source),
             taught_share=teachers.taught_share,
         )
-        active, dense = self._model.max_active_dims, self._objective.teaches_dense
+        dense = self._objective.teaches_dense
         self._dev = (
-            DevEvaluation(config.dev, self._tokenizer, reader, levels, active, dense=dense)
+            DevEvaluation(config.dev, self._tokenizer, reader, levels, self._model, dense=dense)
             if config.dev.sets and processes.first
             else None
         )

@@ -32,6 +32,8 @@ class Tuned:
         weighting: constants of the corpus-weighted beta search.
         active_dims: of query vectors.
         first_stage: of beta search with these constants.
+        binary_dims: active dimensions of query vectors in binary beta search.
+        binary: of that search.
         blend: the first stage's share in the late score; None where the second stage was not looked at.
         late: of late search with it.
     """
@@ -39,6 +41,8 @@ class Tuned:
     weighting: Weighting
     active_dims: int
     first_stage: float
+    binary_dims: int
+    binary: float
     blend: float | None = None
     late: float | None = None
 
@@ -48,6 +52,7 @@ def tune(
     dev: Dev,
     *,
     active_dims: Sequence[int] = (32, 64, 128),
+    binary_dims: Sequence[int] = (8, 16, 32, 64),
     candidates: int = 100,
     write: bool = True,
     show: Callable[[str], None] = print,
@@ -62,6 +67,7 @@ def tune(
         folder: a model in the library's own layout.
         dev: the sets.
         active_dims: active dimensions of query vectors to try.
+        binary_dims: of them in binary search, to try; those above the chosen `active_dims` are left out.
         candidates: m of late search; 0 leaves the blend as it is.
         write: whether config.json is changed; its weights never are.
         show: where progress goes.
@@ -84,8 +90,8 @@ def tune(
         load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
         encoders.append(encoder.eval())
     start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start
-    active, dense = config.max_active_dims, config.dense is not None
-    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, active, dense=dense)
+    dense = config.dense is not None
+    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, shaped, dense=dense)
     best: tuple[float, int, Weighting, list[EncodedSet]] | None = None
     for k in active_dims:
         sets = evaluation.encoded(encoders[0], k)
@@ -96,7 +102,10 @@ def tune(
     if best is None:
         raise InvalidInputError("active_dims is empty; give at least one number")
     value, k, weighting, sets = best
-    tuned = Tuned(weighting, k, value)
+    by_dims = {dims: _binary(sets, dims) for dims in {k, *(dims for dims in binary_dims if dims < k)}}
+    show("binary: " + "  ".join(f"{dims} {100 * by_dims[dims]:.2f}" for dims in sorted(by_dims)))
+    cut = max(by_dims, key=lambda dims: by_dims[dims])
+    tuned = Tuned(weighting, k, value, cut, by_dims[cut])
     if candidates:
         by_share = _late(evaluation, encoders[1], sets, weighting, candidates)
         share = max(by_share, key=lambda s: by_share[s])
@@ -157,6 +166,10 @@ def _mean(sets: Sequence[EncodedSet], weighting: Weighting) -> float:
     return float(np.mean([one.ndcg(one.weighted(weighting)) for one in sets]))
 
 
+def _binary(sets: Sequence[EncodedSet], dims: int) -> float:
+    return float(np.mean([one.ndcg(one.binary(dims)) for one in sets]))
+
+
 def _late(
     evaluation: DevEvaluation,
     passage: TrainableEncoder,
@@ -184,6 +197,7 @@ def _write(folder: Path, tuned: Tuned) -> None:
     described["weighting"] = tuned.weighting.to_mapping()
     if isinstance(described.get("max_active_dims"), dict):
         described["max_active_dims"]["query"] = tuned.active_dims
+    described["binary_active_dims"] = tuned.binary_dims
     if tuned.blend is not None:
         described["rerank_blend"] = tuned.blend
     replace_file(path, (json.dumps(described, indent=2) + "\n").encode())

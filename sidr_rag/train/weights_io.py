@@ -61,6 +61,7 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
         layout="sidr",
         head=wanted.head,
         max_active_dims=wanted.max_active_dims,
+        binary_active_dims=wanted.binary_active_dims,
         max_length=wanted.max_length,
         shared_encoder=wanted.shared_encoder,
         bert=replace(config.bert, num_hidden_layers=layers),
@@ -78,6 +79,7 @@ def own_shape(base: Path) -> Model:
         shared_encoder=config.shared_encoder,
         dropout=0.0,
         max_active_dims=config.max_active_dims,
+        binary_active_dims=config.binary_active_dims,
         max_length=config.max_length,
     )
 
@@ -228,6 +230,7 @@ def described_model(
         "shared_encoder": config.shared_encoder,
         "vocab_offset": config.vocab_offset,
         "max_active_dims": asdict(config.max_active_dims),
+        "binary_active_dims": config.binary_active_dims,
         "max_length": asdict(config.max_length),
         "bert": None if config.bert is None else asdict(config.bert),
         "head_layer_norm_eps": config.head_layer_norm_eps,

@@ -38,6 +38,7 @@ def test_our_layout(write):
                 "max_length": {"query": 64, "passage": 400},
                 "weighting": {"levels": [1, 2], "future": {"kept": True}},
                 "rerank_blend": 0.25,
+                "binary_active_dims": 3,
             }
         )
     )
@@ -46,6 +47,7 @@ def test_our_layout(write):
     assert config.max_length == PerSide(64, 100), "no longer than there are positions"
     assert config.weighting == {"levels": [1, 2], "future": {"kept": True}}
     assert config.rerank_blend == 0.25
+    assert config.binary_active_dims == 3
     assert config.native
     assert config.shared_encoder
 
@@ -132,6 +134,8 @@ def test_folder_without_configuration(tmp_path):
         ({"bert": {}, "shared_encoder": "yes"}, "'shared_encoder' is 'yes'"),
         ({"bert": {}, "weighting": 3}, "'weighting' is 3"),
         ({"bert": {}, "rerank_blend": "half"}, "'rerank_blend' is 'half'"),
+        ({"bert": {}, "binary_active_dims": 0}, "'binary_active_dims' is 0"),
+        ({"bert": {}, "binary_active_dims": 2.0}, "'binary_active_dims' is 2.0"),
         ({"encoder_q": AUTHORS_SIDE}, "'encoder_p' is None"),
         ({"encoder_q": AUTHORS_SIDE, "encoder_p": {**AUTHORS_SIDE, "hidden_size": 1536}}, "different sizes"),
         ({"encoder_q": AUTHORS_SIDE, "encoder_p": {**AUTHORS_SIDE, "shift_vocab_num": 0}}, "shift_vocab_num"),
@@ -149,5 +153,5 @@ def test_faults_name_the_file_and_the_value(write, values, words):
 def test_identity_leaves_out_what_does_not_touch_vectors(write):
     base = {"bert": {}, "name": "one", "rerank_blend": 0.1}
     first = load_config(write(base)).identity()
-    assert load_config(write({**base, "name": "two", "rerank_blend": 0.9})).identity() == first
+    assert load_config(write({**base, "name": "two", "rerank_blend": 0.9, "binary_active_dims": 4})).identity() == first
     assert load_config(write({**base, "activation": "log1p_relu"})).identity() != first

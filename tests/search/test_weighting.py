@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
-from sidr_rag.search.weighting import BINARY, Weighting, idf, weigh_queries, without_light_weights
+from sidr_rag.search.weighting import BINARY, Weighting, heaviest, idf, weigh_queries, without_light_weights
 from sidr_rag.types import SparseVectors
 
 FULL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.15)
@@ -158,6 +158,15 @@ def test_queries_together_have_the_bits_of_queries_alone(queries, weighting):
 def test_unequal_numbers_of_queries_are_refused():
     with pytest.raises(InvalidInputError, match="got 0 and 1"):
         weigh_queries(rows({1: 1.0}), rows(), FULL, np.ones(10, np.int64), 5)
+
+
+def test_the_heaviest_dimensions_stay_and_the_own_ones():
+    vectors, own = rows({1: 1.0, 2: 3.0, 3: 2.0, 4: 3.0}, {5: 1.0}, {}), rows({1: 1.0, 9: 1.0}, {}, {2: 1.0})
+    got = heaviest(vectors, own, 1)
+    got.validate()
+    assert [dict(zip(d.tolist(), w.tolist(), strict=True)) for d, w in got] == [{1: 1.0, 2: 3.0}, {5: 1.0}, {}]
+    assert [d.tolist() for d, _ in heaviest(vectors, own, 2)] == [[1, 2, 4], [5], []]
+    assert heaviest(vectors, own, 9).weights.tolist() == vectors.weights.tolist()
 
 
 def test_a_weight_floor_drops_the_light_dimensions_of_each_row():

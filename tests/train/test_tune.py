@@ -48,17 +48,20 @@ def trained(tiny_config, tmp_path, put_jsonl, make_pairs):
 def test_constants_are_chosen_and_written(trained):
     config, folder = trained
     before = (folder / "model.safetensors").read_bytes()
-    plan = tune(folder, config.dev, active_dims=(8, 16), candidates=10, write=False, show=silent)
+    plan = tune(folder, config.dev, active_dims=(8, 16), binary_dims=(4, 8), candidates=10, write=False, show=silent)
     assert "weighting" not in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    chosen = tune(folder, config.dev, active_dims=(8, 16), candidates=10, show=silent)
+    chosen = tune(folder, config.dev, active_dims=(8, 16), binary_dims=(4, 8), candidates=10, show=silent)
     assert chosen == plan
     assert chosen.active_dims in (8, 16)
+    assert chosen.binary_dims in (4, 8, 16)
+    assert chosen.binary_dims <= chosen.active_dims
     assert 0 <= chosen.blend <= 1
     assert chosen.late >= 0
     loaded = load_encoder(folder, backend="numpy").config
     assert Weighting.from_mapping(loaded.weighting) == chosen.weighting
     assert loaded.max_active_dims.query == chosen.active_dims
     assert loaded.rerank_blend == chosen.blend
+    assert loaded.binary_active_dims == chosen.binary_dims
     assert (folder / "model.safetensors").read_bytes() == before
 
 

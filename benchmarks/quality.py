@@ -6,6 +6,7 @@ What a set gave is kept in the folder, so that a run that was cut off is taken u
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def main() -> None:
     for name in arguments.sets or (["nq-utd"] if arguments.small else _SETS):
         kept = arguments.folder / "quality" / f"{name}-{limit}-{encoder.fingerprint[:16]}.json"
         if arguments.again or not kept.exists():
-            found = _measure(load_beir(_SHARED / name).limited(limit), encoder)
+            found = _measure(load_beir(_SHARED / name).limited(limit), encoder, arguments.folder / "paper" / name)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(found), encoding="utf-8")
         measured[name] = json.loads(kept.read_text(encoding="utf-8"))
@@ -75,18 +76,21 @@ def main() -> None:
         result.write()
 
 
-def _measure(data: Dataset, encoder: Encoder) -> dict[str, Any]:
+def _measure(data: Dataset, encoder: Encoder, store: Path) -> dict[str, Any]:
+    """What a set gives; index and embeddings are kept, and `benchmarks.paper` takes them up from there."""
+    store.parent.mkdir(parents=True, exist_ok=True)
     report = evaluate(
         data,
         {**_BM25, **_SEARCHES},
         measures=[_MEASURE, *([_SUCCESS] if data.answers else [])],
         model=encoder,
+        store=store,
         on_step=lambda step: print(step, flush=True),
     )
     return {
         "passages": report.n_passages,
         "queries": report.n_queries,
-        "embedding": asdict(report.encoding),
+        "embedding": {"passages": report.encoded, **asdict(report.encoding)},
         "scores": {name: result.mean(_MEASURE) for name, result in report.results.items()},
         "success": {name: result.mean(_SUCCESS) for name, result in report.results.items()} if data.answers else {},
     }
@@ -121,12 +125,17 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
             rows.append([name, *figures, sum(figures) / max(1, len(figures))])
         result.tables.append(Table(title, ("search", *having, "mean"), rows))
     facts: list[list[Cell]] = [
-        [name, m["passages"], m["queries"], *(m["passages"] / m["embedding"][clock] for clock in ("cpu", "wall"))]
+        [name, m["passages"], m["queries"], *(_per_second(m["embedding"], clock) for clock in ("cpu", "wall"))]
         for name, m in measured.items()
     ]
     columns = ("set", "passages", "queries", "passages embedded per CPU second", "passages embedded per second")
     result.tables.append(Table("Sets", columns, facts))
     return result
+
+
+def _per_second(embedding: Mapping[str, float], clock: str) -> float | None:
+    """None where every passage had been embedded before."""
+    return embedding["passages"] / embedding[clock] if embedding["passages"] else None
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ demo: $(STAMP)
 	$(PY) demo/run.py
 
 notebooks: $(STAMP)
-	$(PY) -m pytest -q --nbmake --nbmake-timeout=900 notebooks
+	$(PY) -m pytest -q -n 2 --nbmake --nbmake-timeout=900 notebooks
 
 test: $(STAMP)
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -18,7 +18,7 @@ from sidr_rag import SiDR
 
 TEXTS = ["The heart pumps blood through the body.", "Copper conducts electricity.", "Falcons hunt by day."]
 IDS = ["heart", "copper", "falcons"]
-QUESTION = "Which metal carries a current?"
+QUESTION = "Which metal conducts a current?"
 CORE, LANGCHAIN, LLAMA_INDEX = "sidr-rag", "langchain-sidr", "llama-index-retrievers-sidr"
 
 

@@ -119,6 +119,8 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
     )
     for title, kind in (("nDCG@10", "scores"), ("Success@1", "success")):
         having = {name: m[kind] for name, m in measured.items() if m[kind]}
+        if not having:
+            continue
         rows: list[list[Cell]] = []
         for name in (*_BM25, *_SEARCHES):
             figures = [float(of_set[name]) for of_set in having.values()]

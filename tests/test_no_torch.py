@@ -32,7 +32,7 @@ USE = """
 import importlib.util
 from sidr_rag import SiDR
 texts = ["The heart pumps blood through the body.", "Copper conducts electricity.", "Falcons hunt by day."]
-question = "Which metal carries a current?"
+question = "Which metal conducts a current?"
 with SiDR.from_texts(texts, ids=["heart", "copper", "falcons"], path=sys.argv[1]) as sidr:
     for options in ({}, {"rerank": 3}, {"search": "full"}):
         assert sidr.search(question, k=1, **options)[0].passage.id == "copper", options
@@ -45,7 +45,7 @@ with SiDR.open(sys.argv[1]) as sidr:
 LANGCHAIN = """
 from langchain_sidr import SiDRRetriever
 retriever = SiDRRetriever.from_texts(["Copper conducts electricity.", "Falcons hunt by day."], k=1, rerank=2)
-assert retriever.invoke("Which metal carries a current?")[0].page_content == "Copper conducts electricity."
+assert retriever.invoke("Which metal conducts a current?")[0].page_content == "Copper conducts electricity."
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TEST_COMMAND = ".venv/bin/python -m pytest"
+TEST_COMMAND = ".venv/bin/python -m pytest -n 2 --dist loadfile"
 # These need a network or are this test run itself; the tests below check that they say what is true.
 NOT_RUN_HERE = ("pip install ", "make ", TEST_COMMAND)
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -40,13 +40,19 @@ def tune(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that training wrote.")],
     config: Config,
     candidates: Annotated[int, typer.Option(min=0, help="m of late search; 0 leaves its blend as it is.")] = 100,
+    active_dims: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Active dimensions of queries to try; may be repeated.", show_default="32, 64, 128"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be chosen, and change nothing.")] = False,
 ) -> None:
     """Choose a model's search constants on the configuration's dev sets, and write them into its config.json."""
     with _training():
         from sidr_rag.train.config import load_train_config
+        from sidr_rag.train.tune import ACTIVE_DIMS
         from sidr_rag.train.tune import tune as run
-    chosen = run(model, load_train_config(config).dev, candidates=candidates, write=not dry_run, show=_show)
+    dev, dims = load_train_config(config).dev, active_dims or ACTIVE_DIMS
+    chosen = run(model, dev, active_dims=dims, candidates=candidates, write=not dry_run, show=_show)
     late = "" if chosen.late is None else f", late {100 * chosen.late:.2f} at a blend of {chosen.blend}"
     typer.echo(f"beta {100 * chosen.first_stage:.2f} with {chosen.active_dims} active dimensions{late}")
 

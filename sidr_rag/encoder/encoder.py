@@ -106,6 +106,16 @@ class Encoder:
         """Encode queries; see `encode_passages`."""
         return self._encode(texts, "query", representation, max_active_dims)
 
+    def encode_binary_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """Encode queries for binary beta search, whose scores are inner products with bags of tokens.
+
+        As `encode_queries`, but None takes the model's `binary_active_dims`, where it has such a number.
+        """
+        k = self.config.binary_active_dims if max_active_dims is None else max_active_dims
+        return self.encode_queries(texts, representation=representation, max_active_dims=k)
+
     def encode_passages(
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
     ) -> SparseVectors:

@@ -40,7 +40,7 @@ def result_grid(report: Report) -> Grid:
     if report.encoded:
         rate = report.encoded / report.encoding.wall if report.encoding.wall else 0.0
         notes.append(
-            f"{report.encoded:,} distinct passages embedded in {report.encoding.wall:,.1f} s ({rate:,.0f} a second)"
+            f"{report.encoded:,} passages read by the model in {report.encoding.wall:,.1f} s ({rate:,.0f} a second)"
         )
     if report.indexing.wall:
         notes.append(f"{report.n_passages:,} passages indexed as bags of tokens in {report.indexing.wall:,.2f} s")

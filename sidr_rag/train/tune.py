@@ -20,6 +20,7 @@ from sidr_rag.train.sections import Corpus, Dev
 from sidr_rag.train.texts import TextReader
 from sidr_rag.train.weights_io import initial_state, load_state, model_config, own_shape, replace_file
 
+ACTIVE_DIMS = (32, 64, 128)
 _LEAST_GAIN = 2e-4
 _SHARES = tuple(i / 20 for i in range(21))
 
@@ -51,7 +52,7 @@ def tune(
     folder: Path,
     dev: Dev,
     *,
-    active_dims: Sequence[int] = (32, 64, 128),
+    active_dims: Sequence[int] = ACTIVE_DIMS,
     binary_dims: Sequence[int] = (8, 16, 32, 64),
     candidates: int = 100,
     write: bool = True,

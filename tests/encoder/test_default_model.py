@@ -34,6 +34,11 @@ def test_stored_vectors_are_reproduced(default_encoder, case):
     assert [default_encoder.tokenizer.vocabulary.token(d) for d in dims[order].tolist()] == case["top_tokens"]
 
 
+@pytest.mark.parametrize("case", EXPECTED, ids=range(len(EXPECTED)))
+def test_stored_dense_vectors_are_reproduced(default_encoder, case):
+    np.testing.assert_allclose(default_encoder.encode_dense([case["query"]], "query")[0], case["dense"], atol=2e-4)
+
+
 TEXTS = [
     "x",
     "The general theory of relativity was published in 1915 and describes gravity as the bending of space and time.",
@@ -87,10 +92,12 @@ def test_a_long_text_is_the_maximum_over_its_windows(default_encoder):
 
 def test_its_configuration_carries_the_engines_settings():
     config = load_encoder().config
-    assert config.name == "sidr-mini-v0"
+    assert config.name == "sidr-mini-v1"
     assert config.weighting["levels"] == [1, 2, 4]
-    assert config.rerank_blend == pytest.approx(0.7)
+    assert config.rerank_blend == pytest.approx(0.45)
     assert (config.max_active_dims["query"], config.max_active_dims["passage"]) == (64, 256)
+    assert config.binary_active_dims == 8
+    assert config.dense is not None
 
 
 def test_limits_of_the_sides(default_encoder):

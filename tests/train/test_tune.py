@@ -106,5 +106,8 @@ def test_the_command_line(trained, tmp_path, capsys):
     config, folder = trained
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(plain(config)), encoding="utf-8")
-    assert main(["tune", str(folder), str(path), "--candidates", "0", "--dry-run"]) == 0
+    command = ["tune", str(folder), str(path), "--candidates", "0", "--dry-run"]
+    assert main(command) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("beta ")
+    assert main([*command, "--active-dims", "5"]) == 0
+    assert "with 5 active dimensions" in capsys.readouterr().out.splitlines()[-1]

@@ -49,4 +49,6 @@ class BagEncoder:
 
     def query_vectors(self, texts: Sequence[str]) -> SparseVectors:
         """The questions' vectors."""
-        return self.encoder.encode_queries(texts, representation=self.query_repr, max_active_dims=self.max_active_dims)
+        return self.encoder.encode_binary_queries(
+            texts, representation=self.query_repr, max_active_dims=self.max_active_dims
+        )

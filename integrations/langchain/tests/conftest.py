@@ -30,13 +30,18 @@ def slow_encoder(monkeypatch: pytest.MonkeyPatch) -> Callable[[SiDR, Sequence[st
 
     def replace(engine: SiDR, queries: Sequence[str], seconds: float) -> None:
         encode = engine.encoder.encode_queries
-        known = {(query, kind): encode([query], representation=kind) for query in queries for kind in ("theta", "bot")}
+        known = {
+            (query, kind, k): encode([query], representation=kind, max_active_dims=k)
+            for query in queries
+            for kind in ("theta", "bot")
+            for k in (None, engine.encoder.config.binary_active_dims)
+        }
 
-        def stub(texts: Sequence[str], *, representation: str = "theta", **arguments: Any) -> Any:
+        def stub(texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None) -> Any:
             if representation != "bot":
                 time.sleep(seconds)
             (query,) = texts
-            return known[query, representation]
+            return known[query, representation, max_active_dims]
 
         monkeypatch.setattr(engine.encoder, "encode_queries", stub)
 

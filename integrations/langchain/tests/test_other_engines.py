@@ -14,7 +14,7 @@ from langchain_sidr import SiDRRetriever, SiDRVectorStore
 from sidr_rag import SiDR
 
 KINDS = ["qdrant", "milvus", "sharded"]
-QUESTION = "Which metal carries a current?"
+QUESTION = "Which metal conducts a current?"
 DOCUMENTS = [
     Document("Copper conducts electricity.", id="copper", metadata={"page": 1}),
     Document("A wire carries the current.", id="wire", metadata={"page": 2}),

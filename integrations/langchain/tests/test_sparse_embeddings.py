@@ -78,7 +78,7 @@ def test_documents_are_bags_and_questions_are_encoded(embeddings: SiDRSparseEmbe
     assert vectors[0].indices == dims.tolist()
     assert vectors[0].values == [1.0] * len(dims)
     query = embeddings.embed_query(QUESTIONS[0])
-    dims, weights = binary.engine.encode_queries(QUESTIONS[:1]).row(0)
+    dims, weights = binary.engine.encoder.encode_binary_queries(QUESTIONS[:1]).row(0)
     assert query.indices == dims.tolist()
     assert np.array_equal(np.array(query.values, dtype=np.float32), weights)
     assert embeddings.embed_documents([]) == []

@@ -15,7 +15,7 @@ from llama_index.retrievers.sidr import SiDRRetriever, SiDRVectorStore
 from sidr_rag import SiDR
 
 KINDS = ["qdrant", "milvus", "sharded"]
-QUESTION = "Which metal carries a current?"
+QUESTION = "Which metal conducts a current?"
 TEXTS = {
     "copper": "Copper conducts electricity.",
     "wire": "A wire carries the current.",

@@ -44,7 +44,7 @@ def test_texts_are_bags_and_questions_are_weighed(binary: SiDRRetriever, embeddi
         dims, _ = binary.engine.bags([text]).row(0)
         assert bag == dict.fromkeys(dims.tolist(), 1.0)
         assert embedding.get_text_embedding(text) == bag
-    dims, weights = binary.engine.encode_queries(QUESTIONS[:1]).row(0)
+    dims, weights = binary.engine.encoder.encode_binary_queries(QUESTIONS[:1]).row(0)
     assert embedding.get_query_embedding(QUESTIONS[0]) == dict(zip(dims.tolist(), weights.tolist(), strict=True))
     assert embedding.get_text_embedding("") == {}
 

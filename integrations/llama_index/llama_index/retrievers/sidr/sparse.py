@@ -80,7 +80,7 @@ class SiDRSparseEmbedding(BaseSparseEmbedding):
         return self._encoder.encode_passages(texts, representation="bot")
 
     def _query_vectors(self, texts: list[str]) -> SparseVectors:
-        return self._encoder.encode_queries(
+        return self._encoder.encode_binary_queries(
             texts, representation=self._query_repr, max_active_dims=self._max_active_dims
         )
 

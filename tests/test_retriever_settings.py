@@ -28,7 +28,7 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize("filter", FILTERS, ids=repr)
+@pytest.mark.parametrize("filter", FILTERS, ids=range(len(FILTERS)))
 def test_a_filter_in_json_means_the_same(filter):
     back = json.loads(json.dumps(filter_json(filter)))
     assert parse_filter(back).key == parse_filter(filter).key

@@ -81,7 +81,7 @@ class Searching(Collection):
                 one of these with the first stage's score, an object with a `rerank` method, or a callable with the same
                 arguments; see `sidr_rag.rerank`.
             query_repr: "theta", "lex", "bin" or "bot".
-            max_active_dims: cut V_theta(q) to this many dimensions.
+            max_active_dims: cut V_theta(q) to this many dimensions; None takes the model's number for the search.
             weight_floor: in beta search ("sidr" and "lexical"), leave out the query's dimensions whose weight is less
                 than this share, 0 to 1, of its greatest one: quicker, and an approximation, for what is left out is
                 missing from every score (`benchmarks/RESULTS.md` has what it costs in quality).

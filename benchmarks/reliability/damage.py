@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import math
 import random
 import shutil
 import time
@@ -37,6 +38,15 @@ def make_base(parts: Parts, folder: Path) -> Base:
 def _reranked(sidr: SiDR) -> list[list[tuple[str, float]]]:
     found = sidr.search(["amber coral", "zephyr"], k=5, rerank=5)
     return [[(r.passage.id, r.score) for r in results] for results in found]
+
+
+def _alike(found: list[list[tuple[str, float]]], expected: list[list[tuple[str, float]]]) -> bool:
+    """The same passages in the same order; an embedding made anew, among other texts, may differ in the last bit."""
+    ids = [[[passage_id for passage_id, _ in results] for results in ranked] for ranked in (found, expected)]
+    scores = [[score for results in ranked for _, score in results] for ranked in (found, expected)]
+    return ids[0] == ids[1] and all(
+        math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) for a, b in zip(*scores, strict=True)
+    )
 
 
 class Harm(NamedTuple):
@@ -152,7 +162,7 @@ def _derived(
         with parts.open(folder, read_only=read_only) as sidr:
             _right(sidr, base.model, parts, said)
             found = _reranked(sidr)
-            assert found == base.reranked, f"{said}: re-ranked otherwise"
+            assert _alike(found, base.reranked), f"{said}: re-ranked otherwise"
     counts["derived files damaged"] += 1
     counts["derived files damaged, warned"] += any(issubclass(w.category, RuntimeWarning) for w in told)
     after = base.model.copy()

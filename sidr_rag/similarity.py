@@ -103,8 +103,9 @@ def search_relevance(sidr: SiDR, query: str, *, k: int = 10, **search: Any) -> l
             "make the store with weighting='binary' and use plain beta search, or use the scores themselves"
         )
     representation = "bot" if request.first_stage == "lexical" else request.query_repr
-    dims = sidr.encoder.config.binary_active_dims if request.max_active_dims is None else request.max_active_dims
-    vectors = sidr.encode_queries(query_list([query]), representation=representation, max_active_dims=dims)
+    vectors = sidr.encoder.encode_binary_queries(
+        query_list([query]), representation=representation, max_active_dims=request.max_active_dims
+    )
     ((seqs, scores),), rows = sidr._pipeline.run_vectors(vectors, request.k, request.filter)
     # Added in the order of the scores themselves, so that a passage with every dimension gets exactly 1.
     bound = np.float32(np.cumsum(vectors.weights.astype(np.float64))[-1]) if len(vectors.weights) else np.float32(1)

@@ -36,6 +36,9 @@ class StubEncoder:
         self.spread = spread
         self.encoded = []
 
+    def encode_binary_queries(self, texts, *, representation="theta", max_active_dims=None):
+        return self.encode_queries(texts, representation=representation, max_active_dims=max_active_dims)
+
     def encode_queries(self, texts, *, representation="theta", max_active_dims=None):
         if representation != "bot":
             note_read("query", len(texts))

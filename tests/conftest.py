@@ -78,9 +78,9 @@ def rankings(case_inputs):
 def grows_linearly():
     """A function (work, small, large): large is four times small, and a doubling may take at most 3.2 times as long.
 
-    It is the thread's own CPU time, and the best of several rounds: others' work on the machine slows some of them,
-    the larger text leaves the caches (eight times as long was seen), and what is quadratic takes sixteen times as long. What `fresh` makes, outside the measured time,
-    is a second argument of each call.
+    It is the thread's own CPU time, and the best of several rounds: others' work on the machine slows some of them, the
+    larger text leaves the caches (eight times as long was seen), and what is quadratic takes sixteen times as long.
+    What `fresh` makes, outside the measured time, is a second argument of each call.
     """
 
     def check(work, small, large, fresh=None):

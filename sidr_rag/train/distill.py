@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sidr_rag.encoder.config import Side
 from sidr_rag.search.searcher import search_index
 from sidr_rag.search.weighting import Weighting, weigh_queries
+from sidr_rag.train.guide import Guide
 from sidr_rag.train.negatives import NONE, Teacher
 from sidr_rag.train.pool import Pool
 from sidr_rag.train.sections import CrossTeacher, Distillation
@@ -25,6 +26,7 @@ from sidr_rag.types import SparseVectors
 _LEXICAL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.0)
 _PAIRS_AT_ONCE = 256
 _QUERY_TOKENS = 64
+_ENCODED: tuple[Literal["full", "dense"], ...] = ("full", "dense")
 
 Target = tuple[str, float, NDArray[np.float32], float]
 
@@ -74,13 +76,18 @@ class Teachers:
         settings: None for none.
         dense: the bi-encoder's scores.
         cross: the cross-encoder's scores.
+        guide: the bi-encoder that reads as it goes.
     """
 
     def __init__(
-        self, settings: Distillation | None, dense: DenseScores | None = None, cross: CrossScores | None = None
+        self,
+        settings: Distillation | None,
+        dense: DenseScores | None = None,
+        cross: CrossScores | None = None,
+        guide: Guide | None = None,
     ) -> None:
         self._settings = settings
-        self.dense, self.cross = dense, cross
+        self.dense, self.cross, self.guide = dense, cross, guide
 
     @property
     def judge(self) -> Teacher | None:
@@ -94,8 +101,8 @@ class Teachers:
 
     @property
     def anchor(self) -> float:
-        """Factor of the distance to the dense teacher's vectors."""
-        return 0.0 if self._settings is None or self.dense is None else self._settings.anchor
+        """Factor of the distance to the guide's vectors, or else to the dense teacher's."""
+        return 0.0 if self._settings is None or (self.guide or self.dense) is None else self._settings.anchor
 
     def taught(self, by_source: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]] | None:
         """Of each source's examples, those that the cross-encoder has scored; None without one."""
@@ -117,9 +124,12 @@ class Teachers:
             return []
         tables: list[tuple[str, dict[Any, float], object]] = [
             ("cross", self._settings.terms, self.cross),
-            ("teacher", self._settings.dense_terms, self.dense),
+            ("teacher", self._settings.dense_terms, self._bi_encoder(term)),
         ]
         return [(name, t[term]) for name, t, teacher in tables if teacher is not None and t.get(term, 0.0) > 0]
+
+    def _bi_encoder(self, term: str) -> DenseScores | Guide | None:
+        return self.guide if self.guide is not None and term in _ENCODED else self.dense
 
     def candidates(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Every scored candidate of the examples: i64[n, c], -1 where there is none."""
@@ -129,7 +139,7 @@ class Teachers:
 
     def drawn_candidates(self, examples: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """As many random ones of them as are to be encoded; none where no encoded term learns from the scores."""
-        if self._settings is None or not any(self._settings.terms.get(t, 0.0) for t in ("full", "dense")):
+        if self._settings is None or not any(self._settings.terms.get(t, 0.0) for t in _ENCODED):
             return np.empty((len(examples), 0), dtype=np.int64)
         every = self.candidates(examples)
         keys = rng.random(every.shape)
@@ -142,18 +152,18 @@ class Teachers:
         found: list[Target] = []
         for name, factor in self._sources(term):
             assert self._settings is not None
-            if name == "teacher" and self.dense is not None:
-                found.append((name, factor, self.dense.columns(examples, columns), self._settings.dense_temperature))
+            bi_encoder = self._bi_encoder(term)
+            if name == "teacher" and bi_encoder is not None:
+                found.append((name, factor, bi_encoder.columns(examples, columns), self._settings.dense_temperature))
             elif self.cross is not None and self._settings.cross is not None:
                 scores = self.cross.scores(examples, np.broadcast_to(columns, (len(examples), len(columns))))
                 found.append((name, factor, scores, self._settings.cross.temperature))
         return found
 
     def anchor_vectors(self, numbers: NDArray[np.int64], side: Side) -> NDArray[np.float32] | None:
-        """The dense teacher's vectors of examples or passages, f32[n, width]; None where the anchor is off."""
-        if self.anchor <= 0 or self.dense is None:
-            return None
-        return self.dense.vectors(numbers, side)
+        """What the dense head is held to, of examples or passages: f32[n, width]; None where the anchor is off."""
+        held = self.guide or self.dense
+        return None if self.anchor <= 0 or held is None else held.vectors(numbers, side)
 
 
 def load_teachers(
@@ -184,7 +194,8 @@ def load_teachers(
     cross = None
     if settings.cross is not None:
         cross = cross_scores(settings.cross, settings.cache, pool, reader, dense, shares, seed, progress, device)
-    return Teachers(settings, dense, cross)
+    guide = None if settings.guide is None else Guide(settings.guide, pool, reader, device)
+    return Teachers(settings, dense, cross, guide)
 
 
 def cross_scores(

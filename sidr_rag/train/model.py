@@ -152,6 +152,8 @@ class TrainableEncoder(nn.Module):
             self.mlm = _MlmHead(sizes, config.head_layer_norm_eps)
         else:
             self.ln = nn.LayerNorm(sizes.hidden_size, eps=config.head_layer_norm_eps)
+        if config.dense is not None and config.dense.projection:
+            self.dense_layer = nn.Linear(sizes.hidden_size, sizes.hidden_size)
         self.logit_bias = nn.Parameter(torch.zeros(()))
         self.register_buffer("token_ids", token_ids, persistent=False)
         self._mlm = config.head == "mlm"
@@ -185,7 +187,12 @@ class TrainableEncoder(nn.Module):
         return packs
 
     def dense(self, encoded: Encoded) -> Tensor:
-        """The dense head: the mean of the last hidden states, scaled to length 1; f32[texts, hidden]."""
+        """The dense head's vectors, of length 1: f32[texts, hidden]."""
+        vectors = self.summaries(encoded)
+        return F.normalize(self.dense_layer(vectors), dim=-1) if hasattr(self, "dense_layer") else vectors
+
+    def summaries(self, encoded: Encoded) -> Tensor:
+        """The mean of the last hidden states, scaled to length 1: f32[texts, hidden]."""
         means = []
         for pack in encoded:
             if pack.real is None:
@@ -194,6 +201,10 @@ class TrainableEncoder(nn.Module):
                 share = pack.real / pack.real.sum(dim=1, keepdim=True)
                 means.append((pack.hidden * share[:, :, None]).sum(dim=1))
         return F.normalize(_ordered(means, encoded), dim=-1)
+
+    def first_states(self, encoded: Encoded) -> Tensor:
+        """The state of each text's first token, scaled to length 1: f32[texts, hidden]."""
+        return F.normalize(_ordered([pack.hidden[:, 0] for pack in encoded], encoded), dim=-1)
 
     def weights_at(self, encoded: Encoded, dims: Tensor) -> Tensor:
         """V_theta before sparsification, on some dimensions: f32[texts, len(dims)].

@@ -59,6 +59,8 @@ class Model:
 
     Attributes:
         head: "layernorm" (the authors') or "mlm" (one more layer and a bias for each token).
+        dense_projection: give the dense head a linear layer of its own. A base without one gets it fitted to the
+            teacher of the anchor, if there is one, else as the identity.
         logit_bias: added to every vocabulary logit at the start of training; only for a base without a head.
         layers: keep only so many of the base's layers, evenly spaced.
         shared_encoder: one set of weights for both sides.
@@ -69,6 +71,7 @@ class Model:
     """
 
     head: Literal["layernorm", "mlm"] = "layernorm"
+    dense_projection: bool = False
     logit_bias: float = -4.0
     layers: int | None = None
     shared_encoder: bool = True
@@ -133,10 +136,17 @@ class Corpus:
 
 @dataclass(frozen=True)
 class DenseTeacher:
-    """A bi-encoder whose mean-pooled vectors of all queries and passages are computed once and kept on disk."""
+    """A bi-encoder; its vectors have length 1.
+
+    Attributes:
+        model: a BERT.
+        max_length: tokens read of a text.
+        pooling: "mean" of the last hidden states, or the first one ("cls").
+    """
 
     model: Path
     max_length: int = 256
+    pooling: Literal["mean", "cls"] = "mean"
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,10 @@ class Distillation:
 
     Attributes:
         cache: folder of scores and vectors; relative to the configuration's folder.
-        dense: the bi-encoder; it also tells false negatives apart.
+        dense: the bi-encoder whose vectors of all queries and passages are computed once and kept on disk; it also
+            tells false negatives apart.
+        guide: a second one, which teaches "full" and "dense" in the place of the first, and is what `anchor` holds to.
+            It reads the texts of each batch as they come, so that a large one need not read every passage first.
         cross: the cross-encoder.
         loss: "kl" (of the distributions over the candidates) or "margin_mse" (of the score differences).
         terms: factor of each student score that learns: "weighted", "query_bot", "full", "dense".
@@ -178,6 +191,7 @@ class Distillation:
 
     cache: Path
     dense: DenseTeacher | None = None
+    guide: DenseTeacher | None = None
     cross: CrossTeacher | None = None
     loss: Literal["kl", "margin_mse"] = "kl"
     terms: dict[Target, float] = field(default_factory=lambda: {"weighted": 1.0})

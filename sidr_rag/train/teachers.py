@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sidr_rag.encoder.checkpoint import checkpoint_digest
-from sidr_rag.encoder.config import ModelConfig, Side
+from sidr_rag.encoder.config import ModelConfig, Pooling, Side
 from sidr_rag.encoder.weight_files import open_weights
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.train.model import TrainableEncoder
@@ -28,17 +28,26 @@ _BLOCK = 512
 class DenseModel:
     """A BERT used as a bi-encoder."""
 
-    def __init__(self, model: Path, dtype: torch.dtype = torch.bfloat16, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        model: Path,
+        dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | None = None,
+        pooling: Pooling = "mean",
+    ) -> None:
         config = _shape(model)
+        self._pooling = pooling
         # The dense head needs no dimension of the vocabulary.
         self._encoder = TrainableEncoder(config, torch.arange(1), 0.0, dtype)
         load_state(self._encoder, initial_state(model, config, "query", 0.0))
         self._encoder.to(device or "cpu").eval()
 
     def vectors(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """The mean-pooled, normalised vectors of token sequences: f32[n, hidden]."""
+        """The pooled vectors of token sequences, of length 1: f32[n, hidden]."""
         with torch.inference_mode():
-            vectors: NDArray[np.float32] = self._encoder.dense(self._encoder.encode(sequences)).cpu().numpy()
+            encoded = self._encoder.encode(sequences)
+            found = self._encoder.dense(encoded) if self._pooling == "mean" else self._encoder.first_states(encoded)
+            vectors: NDArray[np.float32] = found.cpu().numpy()
         return vectors
 
 
@@ -139,15 +148,16 @@ def dense_scores(
         progress: called with a label, how many are done, and how many there are.
         device: where the model runs; None for the CPU.
     """
-    name = _digest(key, checkpoint_digest(teacher.model), str(teacher.max_length))
+    how = [] if teacher.pooling == "mean" else [teacher.pooling]
+    name = _digest(key, checkpoint_digest(teacher.model), str(teacher.max_length), *how)
     model: list[DenseModel] = []
     found = []
     for side, ids, n in (("queries", query_ids, n_queries), ("passages", passage_ids, n_passages)):
 
         def compute(start: int, end: int, ids: Sequences = ids) -> NDArray[np.float32]:
             if not model:
-                model.append(DenseModel(teacher.model, device=device))
-            return model[0].vectors([_cut(ids(i), teacher.max_length) for i in range(start, end)])
+                model.append(DenseModel(teacher.model, device=device, pooling=teacher.pooling))
+            return model[0].vectors([cut(ids(i), teacher.max_length) for i in range(start, end)])
 
         kept = VectorCache(cache / f"dense-{name}-{side}.npy", n, _width(_shape(teacher.model)))
         kept.fill(compute, progress, f"dense teacher, {side}")
@@ -155,7 +165,8 @@ def dense_scores(
     return DenseScores(found[0], found[1])
 
 
-def _cut(ids: list[int], length: int) -> list[int]:
+def cut(ids: list[int], length: int) -> list[int]:
+    """Token ids cut to a length, the closing special one kept."""
     return ids if len(ids) <= length else [*ids[: length - 1], ids[-1]]
 
 

@@ -13,12 +13,14 @@ import yaml
 
 from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
+from sidr_rag.encoder.checkpoint import load_weights
 from sidr_rag.encoder.config import DenseHead
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
 from sidr_rag.train.journal import Journal, read_log
 from sidr_rag.train.settings import plain
+from sidr_rag.train.weights_io import initial_state, model_config
 
 DEV = [{"query": "a0 a1", "text": "a200 a201"}, {"query": "a3 a4", "text": "a206 a207"}]
 
@@ -208,6 +210,58 @@ def test_distillation_is_a_part_of_the_loss(tiny_config, tiny_base, tmp_path):
     assert lines[0]["anchor_query"] < 0.1
     dense = load_encoder(config.output / "last", backend="numpy").config.dense
     assert dense == DenseHead("mean", normalize=True), "the anchor has taught it"
+
+
+GUIDED_SHAPE = {"max_length": {"query": 16, "passage": 32}, "max_active_dims": {"query": 8, "passage": 16}}
+
+
+@pytest.fixture
+def guided_config(tiny_config, tiny_base, tmp_path):
+    """A function (output, **shape): a run whose dense head is held to the tiny model's first states."""
+
+    def make(output, **shape):
+        guide = {"model": str(tiny_base), "pooling": "cls", "max_length": 32}
+        distillation = {"cache": str(tmp_path / "cache"), "guide": guide, "terms": {}, "anchor": 1.0}
+        return tiny_config(
+            output=str(tmp_path / output),
+            model={**GUIDED_SHAPE, **shape},
+            terms={"weighted": {}, "full": {}},
+            distillation={**distillation, "dense_terms": {"full": 0.5, "dense": 1.0}},
+        )
+
+    return make
+
+
+def test_a_guide_reads_as_it_goes(guided_config, tmp_path):
+    config = guided_config("run")
+    train(config, show=silent)
+    lines = curve(config.output)
+    full = [line for line in lines if line["kind"] == "full"]
+    assert full
+    assert all({"teacher_full", "teacher_dense", "anchor_passage"} <= set(line) for line in full)
+    assert all(line["anchor_query"] > 0 for line in lines)
+    assert not (tmp_path / "cache").exists(), "it keeps nothing on disk"
+
+
+def test_a_new_dense_layer_is_fitted_to_the_guide(guided_config, tiny_config, tmp_path):
+    # A text's first state is no mean of its states: the layer starts as near to it as a layer gets.
+    without, fitted = guided_config("without"), guided_config("fitted", dense_projection=True)
+    train(without, show=silent, steps=1)
+    train(fitted, show=silent, steps=4)
+    assert curve(fitted.output)[0]["anchor_query"] < 0.5 * curve(without.output)[0]["anchor_query"]
+    whole = guided_config("whole", dense_projection=True)
+    folder = train(whole, show=silent)
+    train(fitted, show=silent)
+    assert curve(fitted.output) == curve(whole.output), "a resumed run is not fitted again"
+    trained = load_encoder(folder, backend="numpy")
+    assert trained.config.dense == DenseHead("mean", normalize=True, projection=True)
+    weights = load_weights(folder, trained.config, "query")
+    for keeps in (True, False):
+        wanted = tiny_config(model={**GUIDED_SHAPE, "dense_projection": keeps}).model
+        state = initial_state(folder, model_config(folder, wanted, "again"), "query", 0.0)
+        assert ("dense_layer.weight" in state) is keeps
+        if keeps:
+            np.testing.assert_array_equal(state["dense_layer.weight"], weights["dense_layer.weight"])
 
 
 @pytest.mark.parametrize(("terms", "learns"), [({"query_bot": {}, "full": {}}, False), ({"dense": {}}, True)])

@@ -8,10 +8,10 @@ PACKAGES := -e '.[torch,files,cli,eval,train]' -e integrations/langchain -e inte
 MANIFESTS := pyproject.toml integrations/langchain/pyproject.toml integrations/llama_index/pyproject.toml \
 	constraints.txt requirements-dev.txt
 
-.PHONY: help setup demo notebooks test lint format types docs bench paper wheels ci clean distclean
+.PHONY: help setup demo notebooks test lint format types docs bench paper model wheels ci clean distclean
 
 help:
-	@echo "make demo | notebooks | test | lint | format | types | docs | bench | paper | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
+	@echo "make demo | notebooks | test | lint | format | types | docs | bench | paper | model | wheels | ci | clean | distclean    (PYTHON=$(PYTHON))"
 
 setup: $(STAMP)
 
@@ -62,6 +62,14 @@ paper: $(STAMP)
 	@$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt || \
 		echo "Some peers of the benchmarks cannot be installed here; their rows will say so." >&2
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.paper
+
+# The bundled model from the shared training data, about six hours on two cores: see configs/README.md.
+model: $(STAMP)
+	$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt
+	$(PY) -m benchmarks.guide
+	$(PY) -m sidr_rag.cli train configs/default-words.yaml
+	$(PY) -m sidr_rag.cli train configs/default.yaml
+	$(PY) -m sidr_rag.cli tune runs/default/best configs/default.yaml --active-dims 64
 
 wheels: $(STAMP)
 	rm -rf dist

@@ -30,6 +30,8 @@ from sidr_rag.types import SearchResult, SparseVectors
 
 AUTO_RERANK = 20
 """What `search="auto"` re-ranks before everything is embedded, where `rerank` does not say."""
+AUTO_RERANK_EMBEDDED = 100
+"""The same afterwards, for a model with a dense head: its re-ranking is better than full search, and all is at hand."""
 
 
 class Pipeline:
@@ -87,9 +89,11 @@ class Pipeline:
         """What "auto" stands for at the moment: full search, or beta and late."""
         if request.search != "auto":
             return request
-        if self.full.is_near(self.store.current()):
+        embedded = self.full.is_near(self.store.current())
+        if embedded and self.second.dense is None:
             return replace(request, search="full", rerank=0)
-        return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK)
+        usual = AUTO_RERANK_EMBEDDED if embedded else AUTO_RERANK
+        return replace(request, search="beta", rerank=request.rerank or usual)
 
     # Inside
 

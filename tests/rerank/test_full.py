@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from stub_encoders import StubEncoder
 
+from sidr_rag import SiDR
 from sidr_rag.rerank import full
 from sidr_rag.search.weighting import BINARY
 
@@ -38,6 +39,19 @@ def test_auto_is_beta_and_late_before_and_full_search_afterwards(sidr, encoder):
     assert sidr.embed() == 60
     assert sidr.search("copper harbor", search="auto") == sidr.search("copper harbor", search="full")
     assert sidr.search("copper harbor", search="auto", rerank=7) == sidr.search("copper harbor", search="full")
+
+
+def test_with_a_dense_head_auto_re_ranks_more_once_all_is_embedded():
+    with SiDR.from_texts(texts(150), ids=[f"t{i}" for i in range(150)]) as sidr:
+        assert sidr.search("copper harbor", search="auto", k=30) == sidr.search("copper harbor", rerank=20, k=30)
+        sidr.embed()
+        embedded = sidr.costs().passages
+        found = sidr.search("copper harbor", search="auto", k=30)
+        assert found == sidr.search("copper harbor", rerank=100, k=30)
+        assert found != sidr.search("copper harbor", rerank=20, k=30)
+        assert all(r.reranked for r in found)
+        assert sidr.search("copper", search="auto", rerank=3, k=5) == sidr.search("copper", rerank=3, k=5)
+        assert sidr.costs().passages == embedded
 
 
 def test_a_small_store_is_embedded_by_its_first_search(make, encoder):

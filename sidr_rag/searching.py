@@ -66,9 +66,9 @@ class Searching(Collection):
             k: how many; more than there are gives all matches, 0 none.
             search: "beta" (the bag-of-tokens index, or another `first_stage`), "full" (V_theta of every passage,
                 embedding what is missing), "alpha" (the query's bag against V_theta of every passage), or "auto": beta
-                with late re-ranking (m = 20 where `rerank` is 0) until every passage is embedded, see `embed`; then late
-                re-ranking of m = 100 for a model with a dense head, such as the bundled one, and full search for any
-                other. Passages that were added since, up to 32, are embedded within a full search, so that they are
+                with late re-ranking (m = 20 where `rerank` is 0) until every passage is embedded, see `embed`; then
+                late re-ranking of m = 100 for a model with a dense head, such as the bundled one, and full search for
+                any other. Passages that were added since, up to 32, are embedded within a full search, so that they are
                 ranked in one list with the rest; with more of them, all are searched by beta and late again.
             rerank: m; the best m candidates are ordered by the second stage, then the rest follow.
             filter: on metadata, applied before the cut to k; see `sidr_rag.search.filters`.

@@ -61,8 +61,9 @@ def weights_of(graph: Any) -> dict[str, NDArray[np.float32]]:
     stored = {entry.name: numpy_helper.to_array(entry) for entry in graph.initializer}
 
     def widened(name: str) -> NDArray[np.float32]:
-        whole: NDArray[np.float32] = stored[f"{name}_quantized"].astype(np.float32)
-        return (whole - stored[f"{name}_zero_point"].astype(np.float32)) * stored[f"{name}_scale"]
+        shifted = stored[f"{name}_quantized"].astype(np.float32) - stored[f"{name}_zero_point"].astype(np.float32)
+        whole: NDArray[np.float32] = shifted * stored[f"{name}_scale"]
+        return whole
 
     weights = {name: value for name, value in stored.items() if value.ndim == 1 and _PLAIN.fullmatch(name)}
     for part in _EMBEDDINGS:

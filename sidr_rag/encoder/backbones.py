@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from sidr_rag.encoder.checkpoint import Weights, load_weights
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.settings import check_choice
-from sidr_rag.encoder.windows import Projection
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraError
 
 Backend = Literal["auto", "numpy", "torch"]
@@ -160,14 +159,6 @@ class Backbones:
         if body is None:
             raise InvalidInputError(f"model {self._config.name!r}: a {self._config.architecture!r} has no dense head")
         return body
-
-    def projection(self, side: Side) -> Projection | None:
-        """The linear layer of this side's dense head; None where it has none."""
-        if self._config.dense is None or not self._config.dense.projection:
-            return None
-        with self._lock:
-            weights = self._side_weights(side)
-        return Projection(weights["dense_layer.weight"], weights["dense_layer.bias"])
 
     def _weight_key(self, side: Side) -> str:
         return "shared" if self._config.shared_encoder else side

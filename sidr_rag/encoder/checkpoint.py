@@ -1,8 +1,8 @@
 """From weight files to one neutral set of float32 arrays, whichever layout they follow; nothing in them is executed.
 
 Neutral names are Hugging Face's of `BertModel` ("embeddings.*", "encoder.layer.N.*"), then the head: "ln.*" (the
-`layernorm` head), or "mlm.dense.*", "mlm.LayerNorm.*", "mlm.bias" and, where untied, "mlm.decoder.weight"; the
-optional "logit_bias"; and "dense_layer.*", the dense head's projection where it has one.
+`layernorm` head), or "mlm.dense.*", "mlm.LayerNorm.*", "mlm.bias" and, where untied, "mlm.decoder.weight"; and the
+optional "logit_bias".
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _RENAMES = (
     ("cls.predictions.bias", "mlm.bias"),
     ("ln.", "ln."),
     ("logit_bias", "logit_bias"),
-    ("dense_layer.", "dense_layer."),
 )
 _DEQUANTIZE_ROWS = 1024
 
@@ -145,8 +144,6 @@ def _expected(config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str])
         shapes["mlm.bias"] = (vocab,)
         if not config.tied_decoder:
             shapes["mlm.decoder.weight"] = (vocab, hidden)
-    if config.dense is not None and config.dense.projection:
-        shapes |= _linear("dense_layer", hidden, hidden)
     if "logit_bias" in sources:
         shapes["logit_bias"] = ()
     return shapes

@@ -47,12 +47,10 @@ class DenseHead:
     Attributes:
         pooling: "mean" of the last hidden states, or the first one ("cls").
         normalize: whether vectors are scaled to length 1.
-        projection: whether a linear layer of the head's own follows the pooled states, scaled to length 1.
     """
 
     pooling: Pooling = "mean"
     normalize: bool = True
-    projection: bool = False
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def _dense_head(source: _Source) -> DenseHead | None:
         return None
     head = source.child("dense")
     pooling = cast(Pooling, head.choice("pooling", "mean", get_args(Pooling)))
-    return DenseHead(pooling, head.flag("normalize", True), head.flag("projection", False))
+    return DenseHead(pooling, head.flag("normalize", True))
 
 
 def _authors(source: _Source) -> ModelConfig:

@@ -184,8 +184,7 @@ class Encoder:
             if missing:
                 items, n_tokens = self._windows([token_ids[i] for i in missing], side)
                 body = self._backbones.get_body(side, n_tokens)
-                vectors = dense_vectors(items, len(missing), body, self.config.dense, self._backbones.projection(side))
-                for i, vector in zip(missing, vectors, strict=True):
+                for i, vector in zip(missing, dense_vectors(items, len(missing), body, self.config.dense), strict=True):
                     found[i] = vector
             parts.append(np.stack([vector for vector in found if vector is not None]))
         return np.concatenate(parts)
@@ -240,8 +239,7 @@ class Encoder:
         else:
             found = self._pooled_logits(backbone, batches, len(token_ids), means)
         if self.config.dense is not None:
-            vectors = means.vectors(self.config.dense, self._backbones.projection(side))
-            self._recent.put(side, token_ids, vectors)
+            self._recent.put(side, token_ids, means.vectors(self.config.dense))
         return found
 
     def _pooled_logits(

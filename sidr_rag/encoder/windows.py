@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Item: TypeAlias = tuple[int, Sequence[int]]
 """A window's text, by number, and its token ids with special ones."""
-
-
-class Projection(NamedTuple):
-    """A dense head's linear layer.
-
-    Attributes:
-        weight: f32[out, hidden].
-        bias: f32[out].
-    """
-
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
 
 
 def windows(ids: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -78,12 +66,7 @@ def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def dense_vectors(
-    items: Sequence[tuple[int, Sequence[int]]],
-    n: int,
-    body: Body,
-    head: DenseHead,
-    projection: Projection | None = None,
-    max_items: int = 256,
+    items: Sequence[tuple[int, Sequence[int]]], n: int, body: Body, head: DenseHead, max_items: int = 256
 ) -> NDArray[np.float32]:
     """One vector for each text: the mean of its windows' vectors, by their lengths.
 
@@ -92,7 +75,6 @@ def dense_vectors(
         n: how many texts; every one has a window.
         body: what encodes them.
         head: how a window's states become a vector, and whether the text's vector is scaled to length 1.
-        projection: the head's linear layer, if it has one.
         max_items: most windows in a batch.
 
     Returns:
@@ -101,7 +83,7 @@ def dense_vectors(
     means = WindowMeans(n)
     for batch in length_batches(items, body.batch_tokens, max_items):
         means.add(batch, body.summaries([ids for _, ids in batch], head.pooling))
-    return means.vectors(head, projection)
+    return means.vectors(head)
 
 
 class WindowMeans:
@@ -119,21 +101,11 @@ class WindowMeans:
             self._sums[i] += vector.astype(np.float64) * len(ids)
             self._tokens[i] += len(ids)
 
-    def vectors(self, head: DenseHead, projection: Projection | None = None) -> NDArray[np.float32]:
+    def vectors(self, head: DenseHead) -> NDArray[np.float32]:
         """f32[n, hidden], of length 1 where the head normalizes."""
         assert self._sums is not None
         means: NDArray[np.float64] = self._sums / self._tokens[:, None]
-        if projection is not None:
-            # Row by row, since a product of all rows at once rounds by how many there are.
-            weight = projection.weight.astype(np.float64)
-            rows = [weight @ row for row in _of_length_one(means)]
-            means = np.stack(rows) + projection.bias
         if head.normalize:
-            means = _of_length_one(means)
+            lengths = np.linalg.norm(means, axis=1, keepdims=True)
+            np.divide(means, lengths, out=means, where=lengths > 0)
         return means.astype(np.float32)
-
-
-def _of_length_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    np.divide(rows, lengths, out=rows, where=lengths > 0)
-    return rows

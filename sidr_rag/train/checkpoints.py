@@ -67,10 +67,6 @@ class Checkpoints:
             )
         return state
 
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self._all())
-
     def clear(self) -> None:
         """Remove every checkpoint of the run."""
         for path in self._all():

@@ -101,8 +101,8 @@ class Teachers:
 
     @property
     def anchor(self) -> float:
-        """Factor of the distance to the guide's vectors, or else to the dense teacher's."""
-        return 0.0 if self._settings is None or (self.guide or self.dense) is None else self._settings.anchor
+        """Factor of the distance to the dense teacher's vectors."""
+        return 0.0 if self._settings is None or self.dense is None else self._settings.anchor
 
     def taught(self, by_source: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]] | None:
         """Of each source's examples, those that the cross-encoder has scored; None without one."""
@@ -161,9 +161,8 @@ class Teachers:
         return found
 
     def anchor_vectors(self, numbers: NDArray[np.int64], side: Side) -> NDArray[np.float32] | None:
-        """What the dense head is held to, of examples or passages: f32[n, width]; None where the anchor is off."""
-        held = self.guide or self.dense
-        return None if self.anchor <= 0 or held is None else held.vectors(numbers, side)
+        """The dense teacher's vectors of examples or passages, f32[n, width]; None where the anchor is off."""
+        return None if self.anchor <= 0 or self.dense is None else self.dense.vectors(numbers, side)
 
 
 def load_teachers(

@@ -1,4 +1,4 @@
-"""A dense teacher that reads the texts of each batch as they come, and the dense head's layer fitted to it."""
+"""A dense teacher that reads the texts of each batch as they come."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import torch
 from numpy.typing import NDArray
 
 from sidr_rag.encoder.config import Side
-from sidr_rag.train.model import TrainableEncoder
 from sidr_rag.train.pool import Pool
 from sidr_rag.train.sections import DenseTeacher
 from sidr_rag.train.teachers import DenseModel, cut
 from sidr_rag.train.texts import TextReader
 
-_FITTED_PAIRS = 1024
-_RIDGE = 1.0
 _AT_ONCE = 128
 
 
@@ -55,28 +52,3 @@ class Guide:
         if side == "query":
             return self._reader.query(self._pool.examples[number].query)
         return self._reader.passage(self._pool.contents[number])
-
-
-@torch.no_grad()
-def fit_projection(encoder: TrainableEncoder, guide: Guide, pool: Pool, reader: TextReader, seed: int) -> None:
-    """Set the dense head's layer to the ridge regression of the guide's vectors on the head's own summaries.
-
-    Args:
-        encoder: its dense head has a layer.
-        guide: what is to be met.
-        pool: gives up to 1,024 pairs, whose queries and passages are read.
-        reader: texts to tokens.
-        seed: of the choice of pairs.
-    """
-    chosen = np.random.default_rng(seed).permutation(len(pool.examples))[:_FITTED_PAIRS]
-    pids = np.array([pool.examples[int(i)].positives[0] for i in chosen], dtype=np.int64)
-    sequences = [reader.query(pool.examples[int(i)].query) for i in chosen]
-    sequences += [reader.passage(pool.contents[int(pid)]) for pid in pids]
-    parts = [sequences[i : i + _AT_ONCE] for i in range(0, len(sequences), _AT_ONCE)]
-    own = torch.cat([encoder.summaries(encoder.encode(part)).double().cpu() for part in parts])
-    wanted = np.concatenate([guide.vectors(chosen, "query"), guide.vectors(pids, "passage")])
-    inputs = torch.cat([own, torch.ones(len(own), 1, dtype=torch.float64)], dim=1)
-    square = inputs.t() @ inputs + _RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
-    solution = torch.linalg.solve(square, inputs.t() @ torch.from_numpy(wanted).double())
-    encoder.dense_layer.weight.copy_(solution[:-1].t())
-    encoder.dense_layer.bias.copy_(solution[-1])

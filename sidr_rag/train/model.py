@@ -152,8 +152,6 @@ class TrainableEncoder(nn.Module):
             self.mlm = _MlmHead(sizes, config.head_layer_norm_eps)
         else:
             self.ln = nn.LayerNorm(sizes.hidden_size, eps=config.head_layer_norm_eps)
-        if config.dense is not None and config.dense.projection:
-            self.dense_layer = nn.Linear(sizes.hidden_size, sizes.hidden_size)
         self.logit_bias = nn.Parameter(torch.zeros(()))
         self.register_buffer("token_ids", token_ids, persistent=False)
         self._mlm = config.head == "mlm"
@@ -187,12 +185,7 @@ class TrainableEncoder(nn.Module):
         return packs
 
     def dense(self, encoded: Encoded) -> Tensor:
-        """The dense head's vectors, of length 1: f32[texts, hidden]."""
-        vectors = self.summaries(encoded)
-        return F.normalize(self.dense_layer(vectors), dim=-1) if hasattr(self, "dense_layer") else vectors
-
-    def summaries(self, encoded: Encoded) -> Tensor:
-        """The mean of the last hidden states, scaled to length 1: f32[texts, hidden]."""
+        """The dense head: the mean of the last hidden states, scaled to length 1; f32[texts, hidden]."""
         means = []
         for pack in encoded:
             if pack.real is None:

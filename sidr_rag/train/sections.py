@@ -59,8 +59,6 @@ class Model:
 
     Attributes:
         head: "layernorm" (the authors') or "mlm" (one more layer and a bias for each token).
-        dense_projection: give the dense head a linear layer of its own. A base without one gets it fitted to the
-            teacher of the anchor, if there is one, else as the identity.
         logit_bias: added to every vocabulary logit at the start of training; only for a base without a head.
         layers: keep only so many of the base's layers, evenly spaced.
         shared_encoder: one set of weights for both sides.
@@ -71,7 +69,6 @@ class Model:
     """
 
     head: Literal["layernorm", "mlm"] = "layernorm"
-    dense_projection: bool = False
     logit_bias: float = -4.0
     layers: int | None = None
     shared_encoder: bool = True
@@ -178,8 +175,8 @@ class Distillation:
         cache: folder of scores and vectors; relative to the configuration's folder.
         dense: the bi-encoder whose vectors of all queries and passages are computed once and kept on disk; it also
             tells false negatives apart.
-        guide: a second one, which teaches "full" and "dense" in the place of the first, and is what `anchor` holds to.
-            It reads the texts of each batch as they come, so that a large one need not read every passage first.
+        guide: a second one, whose cosines teach "full" and "dense" in the place of the first's. It reads the texts of
+            each batch as they come, so that a large one need not read every passage first.
         cross: the cross-encoder.
         loss: "kl" (of the distributions over the candidates) or "margin_mse" (of the score differences).
         terms: factor of each student score that learns: "weighted", "query_bot", "full", "dense".

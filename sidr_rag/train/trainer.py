@@ -22,7 +22,6 @@ from sidr_rag.train.config import TrainConfig
 from sidr_rag.train.dev import DevEvaluation
 from sidr_rag.train.distill import load_teachers
 from sidr_rag.train.distributed import Processes, barrier, joined_processes, own_device
-from sidr_rag.train.guide import fit_projection
 from sidr_rag.train.interruption import interruption
 from sidr_rag.train.journal import Journal, Progress
 from sidr_rag.train.objective import Objective
@@ -32,7 +31,7 @@ from sidr_rag.train.pool import Pool
 from sidr_rag.train.sampler import Sampler, StepKind, source_shares
 from sidr_rag.train.showing import heaviest_tokens
 from sidr_rag.train.texts import TextReader
-from sidr_rag.train.weights_io import initial_state, load_state, model_config, own_shape, save_model
+from sidr_rag.train.weights_io import initial_state, load_state, model_config, save_model
 
 _SHOWN_QUERIES = 3
 LAST, BEST = "last", "best"
@@ -116,9 +115,6 @@ class Run:
             state = initial_state(config.base, self._model, side, config.model.logit_bias)
             load_state(self._objective.encoder(side), state)
         self._objective.to(device or "cpu")
-        if teachers.guide is not None and self._begins_with_new_layer():
-            for side in self._sides():
-                fit_projection(self._objective.encoder(side), teachers.guide, self._pool, reader, config.seed)
         self._module: nn.Module = self._objective
         if processes.world > 1:
             # Which encoders and heads take part depends on the step's kind.
@@ -213,11 +209,6 @@ class Run:
         if wanted and isinstance(self._module, DistributedDataParallel):
             return self._module.no_sync()
         return nullcontext()
-
-    def _begins_with_new_layer(self) -> bool:
-        """Whether the dense head gets a layer that its base lacks; a resumed run has it already."""
-        had = own_shape(self._config.base).dense_projection
-        return self._config.model.dense_projection and not had and not self._checkpoints.any()
 
     def _sides(self) -> tuple[Side, ...]:
         return ("query",) if self._model.shared_encoder else ("query", "passage")

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from sidr_rag.encoder.checkpoint import load_weights
-from sidr_rag.encoder.config import DenseHead, ModelConfig, Side
+from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.resolve import tokenizer_source
 from sidr_rag.encoder.weight_files import open_weights
@@ -68,7 +68,6 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
         head_layer_norm_eps=config.head_layer_norm_eps,
         weighting=None,
         rerank_blend=None,
-        dense=DenseHead(projection=wanted.dense_projection),
     )
 
 
@@ -77,7 +76,6 @@ def own_shape(base: Path) -> Model:
     config = load_config(base)
     return Model(
         head=config.head,
-        dense_projection=config.dense is not None and config.dense.projection,
         shared_encoder=config.shared_encoder,
         dropout=0.0,
         max_active_dims=config.max_active_dims,
@@ -90,7 +88,7 @@ def initial_state(base: Path, config: ModelConfig, side: Side, logit_bias: float
     """Neutral name -> f32 array of everything the trainable model of one side holds.
 
     A base whose head is of the wanted kind keeps it. Else the head is fresh: LayerNorm 1 and 0, the given bias and,
-    for "mlm", an orthogonal layer (fixed by its size). A fresh layer of the dense head is the identity.
+    for "mlm", an orthogonal layer (fixed by its size).
     """
     source = load_config(base)
     assert source.bert is not None
@@ -100,11 +98,6 @@ def initial_state(base: Path, config: ModelConfig, side: Side, logit_bias: float
         weights.setdefault("logit_bias", np.zeros((), np.float32))
     else:
         weights = _body(base) | _fresh_head(config, logit_bias)
-    if config.dense is not None and config.dense.projection:
-        weights.setdefault("dense_layer.weight", np.eye(config.bert.hidden_size, dtype=np.float32))
-        weights.setdefault("dense_layer.bias", np.zeros(config.bert.hidden_size, np.float32))
-    else:
-        weights = {name: value for name, value in weights.items() if not name.startswith("dense_layer.")}
     return _layers_kept(weights, source.bert.num_hidden_layers, config.bert.num_hidden_layers)
 
 
@@ -241,7 +234,7 @@ def described_model(
         "max_length": asdict(config.max_length),
         "bert": None if config.bert is None else asdict(config.bert),
         "head_layer_norm_eps": config.head_layer_norm_eps,
-        "dense": asdict(config.dense) if dense and config.dense else None,
+        "dense": {"pooling": "mean", "normalize": True} if dense else None,
         "weighting": None if weighting is None else weighting.to_mapping(),
         "rerank_blend": rerank_blend,
     }

@@ -57,30 +57,6 @@ def test_a_long_text_is_the_mean_of_its_windows_by_length(make_model):
     np.testing.assert_allclose(weighed[0], (each[0] * 32 + short * 10) / 42, rtol=1e-4)
 
 
-def test_a_layer_of_the_head_follows_the_mean(make_model, make_weights, backend):
-    rng = np.random.default_rng(5)
-    layer = {
-        "dense_layer.weight": rng.normal(size=(16, 16)).astype(np.float32),
-        "dense_layer.bias": rng.normal(size=16).astype(np.float32),
-    }
-    long = " ".join(f"a{i}" for i in range(75))
-    plain = load_encoder(make_model(name="plain", dense={}), backend=backend, device="cpu").encode_dense([*TEXTS, long])
-    folder = make_model(make_weights() | layer, name="layer", dense={"projection": True})
-    encoder = load_encoder(folder, backend=backend, device="cpu")
-    assert encoder.config.dense == DenseHead(projection=True)
-    expected = plain @ layer["dense_layer.weight"].T + layer["dense_layer.bias"]
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.encode_dense([*TEXTS, long]), expected, rtol=1e-4, atol=1e-5)
-    encoder.encode_passages(TEXTS[:1])
-    np.testing.assert_allclose(encoder.encode_dense(TEXTS[:1])[0], expected[0], rtol=1e-4, atol=1e-5)
-
-
-def test_a_missing_layer_is_named(make_model):
-    encoder = load_encoder(make_model(dense={"projection": True}))
-    with pytest.raises(InvalidInputError, match="dense_layer"):
-        encoder.encode_dense(["a1"])
-
-
 def test_fingerprints_tell_heads_apart_and_leave_theta_alone(make_model):
     plain = load_encoder(make_model(name="plain"))
     mean = load_encoder(make_model(name="mean", dense={}))

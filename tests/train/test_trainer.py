@@ -13,14 +13,17 @@ import yaml
 
 from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
-from sidr_rag.encoder.checkpoint import load_weights
 from sidr_rag.encoder.config import DenseHead
+from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
+from sidr_rag.train.guide import Guide
 from sidr_rag.train.journal import Journal, read_log
+from sidr_rag.train.pool import Pool
+from sidr_rag.train.sections import DenseTeacher
 from sidr_rag.train.settings import plain
-from sidr_rag.train.weights_io import initial_state, model_config
+from sidr_rag.train.texts import TextReader
 
 DEV = [{"query": "a0 a1", "text": "a200 a201"}, {"query": "a3 a4", "text": "a206 a207"}]
 
@@ -212,56 +215,35 @@ def test_distillation_is_a_part_of_the_loss(tiny_config, tiny_base, tmp_path):
     assert dense == DenseHead("mean", normalize=True), "the anchor has taught it"
 
 
-GUIDED_SHAPE = {"max_length": {"query": 16, "passage": 32}, "max_active_dims": {"query": 8, "passage": 16}}
-
-
-@pytest.fixture
-def guided_config(tiny_config, tiny_base, tmp_path):
-    """A function (output, **shape): a run whose dense head is held to the tiny model's first states."""
-
-    def make(output, **shape):
-        guide = {"model": str(tiny_base), "pooling": "cls", "max_length": 32}
-        distillation = {"cache": str(tmp_path / "cache"), "guide": guide, "terms": {}, "anchor": 1.0}
-        return tiny_config(
-            output=str(tmp_path / output),
-            model={**GUIDED_SHAPE, **shape},
-            terms={"weighted": {}, "full": {}},
-            distillation={**distillation, "dense_terms": {"full": 0.5, "dense": 1.0}},
-        )
-
-    return make
-
-
-def test_a_guide_reads_as_it_goes(guided_config, tmp_path):
-    config = guided_config("run")
+def test_a_guide_reads_as_it_goes(tiny_config, tiny_base, tmp_path):
+    cache = tmp_path / "cache"
+    guide = {"model": str(tiny_base), "pooling": "cls", "max_length": 32}
+    terms = {"full": 0.5, "dense": 1.0, "weighted": 1.0}
+    distillation = {"cache": str(cache), "guide": guide, "terms": {}, "dense_terms": terms}
+    config = tiny_config(terms={"weighted": {}}, distillation=distillation)
     train(config, show=silent)
     lines = curve(config.output)
     full = [line for line in lines if line["kind"] == "full"]
     assert full
-    assert all({"teacher_full", "teacher_dense", "anchor_passage"} <= set(line) for line in full)
-    assert all(line["anchor_query"] > 0 for line in lines)
-    assert not (tmp_path / "cache").exists(), "it keeps nothing on disk"
+    assert all({"teacher_full", "teacher_dense"} <= set(line) for line in full)
+    assert not any("teacher_weighted" in line for line in lines), "thousands of bags are not read"
+    assert not cache.exists(), "it keeps nothing on disk"
 
 
-def test_a_new_dense_layer_is_fitted_to_the_guide(guided_config, tiny_config, tmp_path):
-    # A text's first state is no mean of its states: the layer starts as near to it as a layer gets.
-    without, fitted = guided_config("without"), guided_config("fitted", dense_projection=True)
-    train(without, show=silent, steps=1)
-    train(fitted, show=silent, steps=4)
-    assert curve(fitted.output)[0]["anchor_query"] < 0.5 * curve(without.output)[0]["anchor_query"]
-    whole = guided_config("whole", dense_projection=True)
-    folder = train(whole, show=silent)
-    train(fitted, show=silent)
-    assert curve(fitted.output) == curve(whole.output), "a resumed run is not fitted again"
-    trained = load_encoder(folder, backend="numpy")
-    assert trained.config.dense == DenseHead("mean", normalize=True, projection=True)
-    weights = load_weights(folder, trained.config, "query")
-    for keeps in (True, False):
-        wanted = tiny_config(model={**GUIDED_SHAPE, "dense_projection": keeps}).model
-        state = initial_state(folder, model_config(folder, wanted, "again"), "query", 0.0)
-        assert ("dense_layer.weight" in state) is keeps
-        if keeps:
-            np.testing.assert_array_equal(state["dense_layer.weight"], weights["dense_layer.weight"])
+def test_a_guide_knows_its_own_cosines(tiny_config, tiny_base, tiny_tokenizer):
+    config = tiny_config()
+    pool = Pool(config.data, tiny_tokenizer, (1, 2), config.seed)
+    reader = TextReader(tiny_tokenizer, load_config(tiny_base))
+    guide = Guide(DenseTeacher(tiny_base, 8, "cls"), pool, reader)
+    examples, pids = np.array([3, 0, 3]), np.array([5, 1])
+    found = guide.columns(examples, pids)
+    read = [reader.query(pool.examples[i].query) for i in examples] + [reader.passage(pool.contents[i]) for i in pids]
+    body = load_encoder(tiny_base, backend="numpy")._backbones.get_body("query")
+    states = body.summaries([ids if len(ids) <= 8 else [*ids[:7], ids[-1]] for ids in read], "cls")
+    queries, passages = states[:3], states[3:]
+    lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(passages, axis=1)
+    np.testing.assert_allclose(found, queries @ passages.T / lengths, atol=0.02)  # bfloat16, kept as float16
+    np.testing.assert_array_equal(guide.columns(examples, pids), found)
 
 
 @pytest.mark.parametrize(("terms", "learns"), [({"query_bot": {}, "full": {}}, False), ({"dense": {}}, True)])

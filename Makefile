@@ -63,11 +63,8 @@ paper: $(STAMP)
 		echo "Some peers of the benchmarks cannot be installed here; their rows will say so." >&2
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.paper
 
-# The bundled model from the shared training data, about six hours on two cores: see configs/README.md.
+# The bundled model from the shared training data, about five hours of one core: see configs/README.md.
 model: $(STAMP)
-	$(PY) -m pip install --quiet -c constraints.txt -r requirements-bench.txt
-	$(PY) -m benchmarks.guide
-	$(PY) -m sidr_rag.cli train configs/default-words.yaml
 	$(PY) -m sidr_rag.cli train configs/default.yaml
 	$(PY) -m sidr_rag.cli tune runs/default/best configs/default.yaml --active-dims 64
 

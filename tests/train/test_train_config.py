@@ -117,12 +117,6 @@ def test_the_fingerprint_is_of_what_decides_the_values():
     assert changed(retrieval={"m": 3}).fingerprint() != config.fingerprint()
 
 
-def test_both_runs_of_the_default_learn_from_the_same_data():
-    first, second = (load_train_config(CONFIGS / name) for name in ("default-words.yaml", "default.yaml"))
-    assert second.base == first.output / "best"
-    assert (second.data, second.seed, second.dev.sets) == (first.data, first.seed, first.dev.sets)
-
-
 def test_the_default_recipe_reads_and_leaves_out_what_must_not_ship():
     config = load_train_config(CONFIGS / "default.yaml")
     names = {source.path.name.split(".")[0] for source in config.data.sources}

@@ -36,11 +36,14 @@ _SEARCHES: dict[str, Search] = {
     "beta, levelled (the default)": EngineSearch(),
     f"late, blended (the default), m = {_FEW}": EngineSearch(rerank=_FEW),
     f"late, blended (the default), m = {_M}": EngineSearch(rerank=_M),
+    f"late, both heads, m = {_FEW}": EngineSearch(rerank=_FEW, reranker="both"),
+    f"late, both heads, m = {_M}": EngineSearch(rerank=_M, reranker="both"),
     f"late, V_theta alone, m = {_M}": EngineSearch(rerank=_M, reranker="theta"),
     f"late, binary beta, then V_theta (the paper's), m = {_M}": EngineSearch("binary", rerank=_M, reranker="theta"),
     f"BM25, then late blended, m = {_M}": Bm25Search(rerank=_M),
     "alpha": EngineSearch(search="alpha"),
     "full": EngineSearch(search="full"),
+    "full, binary (the paper's)": EngineSearch("binary", search="full"),
 }
 
 

@@ -21,7 +21,7 @@ class TokenPart:
     Attributes:
         token: as the vocabulary spells it.
         dim: its dimension.
-        weight: of the query: w(t) of beta search, or V_theta(q).
+        weight: of the query: w(t), what the weighting makes of V_theta(q).
         levels: in how many of the levels the passage holds it; 0 where the score knows no levels.
         contribution: beta search: s(d) * w(t) * the gains of those levels; full search: weight * passage_weight.
         in_query: whether the token is one of the query's own, or the encoder added it.
@@ -140,11 +140,11 @@ def explain_full(
     vocabulary: Vocabulary,
     search: str = "full",
 ) -> Explanation:
-    """Split <query, V_theta(p)>, added up as full search adds it.
+    """Split <w(q), V_theta(p)>, added up as full search adds it.
 
     Args:
         passage_id: the passage.
-        query: dims ascending and weights of V_theta(q), or of another representation.
+        query: dims ascending and weights w(t) of V_theta(q), or of another representation.
         passage: the same of V_theta(p), as the cache rounds it.
         own: the query's bag, one row.
         passage_own: the passage's bag, one row.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from sidr_rag.search.filters import Filter
 from sidr_rag.search.searcher import SearchPool, SeqHits
 from sidr_rag.search.weighting import BINARY, Weighting
 from sidr_rag.types import SearchResult, SparseVectors
+
+Found: TypeAlias = "tuple[list[SeqHits], dict[int, Row], BotIndex]"
+"""Hits, the rows they name by seq, and the state that was searched."""
 
 AUTO_RERANK = 20
 """What `search="auto"` re-ranks before everything is embedded, where `rerank` does not say."""
@@ -68,7 +72,8 @@ class Pipeline:
     ) -> tuple[list[SeqHits], dict[int, Row]]:
         """Hits of the paper's binary beta search, and the rows they name."""
         with FORK_GATE:
-            return self._consistent(lambda index: self.first.beta(vectors, BINARY, k, condition, index))
+            hits, rows, _ = self._consistent(lambda index: self.first.beta(vectors, BINARY, k, condition, index))
+            return hits, rows
 
     def asked(self, queries: Sequence[str], request: Request) -> Queries:
         """The queries of a request, for the stages to encode."""
@@ -86,23 +91,28 @@ class Pipeline:
             return self.full.embed(progress, step)
 
     def settled(self, request: Request) -> Request:
-        """What "auto" stands for at the moment: full search, or beta and late."""
+        """What "auto" stands for at the moment: beta and late, by both heads once all is embedded; or full search."""
         if request.search != "auto":
             return request
         embedded = self.full.is_near(self.store.current())
         if embedded and self.second.dense is None:
             return replace(request, search="full", rerank=0)
-        usual = AUTO_RERANK_EMBEDDED if embedded else AUTO_RERANK
-        return replace(request, search="beta", rerank=request.rerank or usual)
+        if not embedded:
+            return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK)
+        reranker = "both" if request.reranker is None else request.reranker
+        return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK_EMBEDDED, reranker=reranker)
 
     # Inside
 
     def _run(self, queries: Sequence[str], request: Request) -> list[list[SearchResult]]:
         asked = self.asked(queries, request)
-        hits, rows = self._consistent(lambda index: self._hits(asked, request, index))
+        hits, rows, index = self._consistent(lambda index: self._hits(asked, request, index))
         if request.rerank and request.k:
             with clocked("second_stage"):
-                return self._reranked(self.second.scoring(request.reranker, asked), hits, rows, request)
+                scoring = self.second.scoring(
+                    request.reranker, asked, lambda theta: self.first.weighed(theta, asked.bags, index)
+                )
+                return self._reranked(scoring, hits, rows, request)
         first = request.search == "beta"
         return [
             [
@@ -120,21 +130,23 @@ class Pipeline:
                 m = max(request.k, request.rerank)
                 hits = self.first.hits(stage, queries, m, request.filter, index, request.weight_floor)
             else:
-                hits = self.full.hits(queries.represented, request.k, request.filter, index)
+                weights = self.first.weighed(queries.represented, queries.bags, index)
+                hits = self.full.hits(weights, request.k, request.filter, index)
         least = request.min_score
         if least is not None:
             hits = [(seqs[scores >= least], scores[scores >= least]) for seqs, scores in hits]
         return hits
 
-    def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> tuple[list[SeqHits], dict[int, Row]]:
+    def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> Found:
         """Hits with the rows they name; searched again where a found passage was deleted before it was read."""
         for _ in range(10):
+            index = self.store.current()
             try:
-                hits, rows = self._with_rows(search(self.store.current()))
+                hits, rows = self._with_rows(search(index))
             except StaleStateError:
                 continue
             if rows is not None:
-                return hits, rows
+                return hits, rows, index
         # Every attempt lost a passage to a deletion: let this object's writers wait once.
         with self.store.frozen() as index:
             hits, rows = self._with_rows(search(index))
@@ -142,7 +154,7 @@ class Pipeline:
             # `frozen` has seen that nothing changed meanwhile.
             where = self.store.folder.database if self.store.folder else "this store"
             raise IndexFormatError(f"{where}: lacks passages that its index holds; restore it from a copy")
-        return hits, rows
+        return hits, rows, index
 
     def _with_rows(self, hits: list[SeqHits]) -> tuple[list[SeqHits], dict[int, Row] | None]:
         wanted = sorted({int(s) for seqs, _ in hits for s in seqs})

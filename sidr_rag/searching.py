@@ -67,9 +67,11 @@ class Searching(Collection):
             search: "beta" (the bag-of-tokens index, or another `first_stage`), "full" (V_theta of every passage,
                 embedding what is missing), "alpha" (the query's bag against V_theta of every passage), or "auto": beta
                 with late re-ranking (m = 20 where `rerank` is 0) until every passage is embedded, see `embed`; then
-                late re-ranking of m = 100 for a model with a dense head, such as the bundled one, and full search for
-                any other. Passages that were added since, up to 32, are embedded within a full search, so that they are
-                ranked in one list with the rest; with more of them, all are searched by beta and late again.
+                late re-ranking of m = 100 by both heads for a model with a dense head, such as the bundled one, and
+                full search for any other. Passages that were added since, up to 32, are embedded within a full search,
+                so that they are ranked in one list with the rest; with more of them, all are searched by beta and late
+                again. In every search the query's weights are what the store's weighting makes of its vector; with
+                `weighting="binary"` they are the vector itself, as in the paper.
             rerank: m; the best m candidates are ordered by the second stage, then the rest follow.
             filter: on metadata, applied before the cut to k; see `sidr_rag.search.filters`.
             min_score: leave out passages whose first-stage score is lower.
@@ -77,10 +79,11 @@ class Searching(Collection):
                 "overlap" (how many distinct tokens are shared), "bm25" or a `Bm25` (exact BM25; needs `[bm25]`),
                 several with "+" between them, as "sidr+bm25" (reciprocal rank fusion), or a `Fusion`.
             reranker: None or "blend" (the model's own way: its dense head if it has one, else V_theta, blended with the
-                first stage's score as the model says), "theta" (V_theta of the candidates, as in the paper), "dense"
-                (the dense head), a `BiEncoder`, a `CrossEncoder`, an `Encoder` (V_theta of another model), a `Blend` of
-                one of these with the first stage's score, an object with a `rerank` method, or a callable with the same
-                arguments; see `sidr_rag.rerank`.
+                first stage's score as the model says), "both" (the same with the dense head and V_theta, half each:
+                better, and embedding the candidates takes half as long again), "theta" (V_theta of the candidates, as
+                in the paper), "dense" (the dense head), a `BiEncoder`, a `CrossEncoder`, an `Encoder` (V_theta of
+                another model), a `Blend` of one of these with the first stage's score, an object with a `rerank`
+                method, or a callable with the same arguments; see `sidr_rag.rerank`.
             query_repr: "theta", "lex", "bin" or "bot".
             max_active_dims: cut V_theta(q) to this many dimensions; None takes the model's number for the search.
             weight_floor: in beta search ("sidr" and "lexical"), leave out the query's dimensions whose weight is less
@@ -174,9 +177,8 @@ class Searching(Collection):
         [vector] = self._pipeline.embedder.vectors(contents)
         vocabulary = self._encoder.tokenizer.vocabulary
         own = self.bags(contents)
-        return explain_full(
-            passage_id, asked.represented.row(0), vector, asked.bags, own, vocabulary, search=request.search
-        )
+        weights = self._pipeline.first.weighed(asked.represented, asked.bags, self._store.current())
+        return explain_full(passage_id, weights.row(0), vector, asked.bags, own, vocabulary, search=request.search)
 
     def _explain_beta(self, asked: Queries, passage_id: str, request: Request) -> Explanation:
         with self._store.frozen():

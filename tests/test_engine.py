@@ -21,7 +21,7 @@ from sidr_rag.errors import (
     SidrError,
     StoreLockedError,
 )
-from sidr_rag.search.weighting import BINARY, Weighting
+from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
 from sidr_rag.types import Passage, SearchResult, SparseVectors
 
 TEXTS = [
@@ -78,12 +78,13 @@ def test_search_ways_of_the_default_model(default):
 
 
 def test_full_search_of_the_default_model_is_the_dense_product(default):
-    [(q_dims, q_weights)] = default.encode_queries(["river in winter"])
     passages = default.encode_passages(TEXTS)
     dense = passages.toarray().astype(np.float16).astype(np.float64)
-    query = np.zeros(passages.dim)
-    query[q_dims] = q_weights
-    expected = dense @ query
+    df = np.bincount(default.bags(TEXTS).dims, minlength=passages.dim)
+    theta, own = default.encode_queries(["river in winter"]), default.bags(["river in winter"])
+    weighting = Weighting.from_mapping(default.encoder.config.weighting)
+    query = weigh_queries(theta, own, weighting, df, len(TEXTS)).toarray()[0]
+    expected = dense @ query.astype(np.float64)
     results = default.search("river in winter", k=5, search="full")
     assert ids(results) == [f"t{i}" for i in np.argsort(-expected, kind="stable")]
     np.testing.assert_allclose([r.score for r in results], np.sort(expected)[::-1], rtol=1e-6)

@@ -30,8 +30,10 @@ _PAPER = {
 _COMMANDS = {
     "DPR": "sidr-rag train configs/paper-dpr-nq.yaml; "
     "python -m benchmarks.paper.dense_eval DPR --model runs/paper-dpr-nq/last",
-    "VDR": "sidr-rag train configs/paper-vdr-nq.yaml; sidr-rag eval DPR --search full --model runs/paper-vdr-nq/last",
-    "SiDR full": "sidr-rag train configs/paper-nq.yaml; sidr-rag eval DPR --search full --model runs/paper-nq/last",
+    "VDR": "sidr-rag train configs/paper-vdr-nq.yaml; "
+    "sidr-rag eval DPR --search full-binary --model runs/paper-vdr-nq/last",
+    "SiDR full": "sidr-rag train configs/paper-nq.yaml; "
+    "sidr-rag eval DPR --search full-binary --model runs/paper-nq/last",
     "BM25": "sidr-rag eval DPR --search bm25",
     "VDR beta": "sidr-rag eval DPR --search beta-binary --model runs/paper-vdr-nq/last",
     "SiDR beta": "sidr-rag eval DPR --search beta-binary --model runs/paper-nq/last",
@@ -51,7 +53,7 @@ _OURS = {
 
 def searches(dense: Dense) -> dict[str, Search]:
     """Every row that the engine and bm25s give, by the row's name."""
-    found: dict[str, Search] = {"SiDR full": EngineSearch(search="full"), "BM25": Bm25Search()}
+    found: dict[str, Search] = {"SiDR full": EngineSearch("binary", search="full"), "BM25": Bm25Search()}
     found["SiDR beta"] = EngineSearch("binary")
     for m in _SIZES:
         found[f"BM25 + DPR (m={m})"] = Bm25Search(rerank=m, reranker=dense)

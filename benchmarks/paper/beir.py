@@ -43,15 +43,15 @@ _SIDR = "runs/paper-msmarco/last"
 _COMMANDS = {
     "DPR": "sidr-rag train configs/paper-dpr-msmarco.yaml; python -m benchmarks.paper.dense_eval BEIR "
     "--model runs/paper-dpr-msmarco/last",
-    "VDR": "sidr-rag train configs/paper-vdr-msmarco.yaml; sidr-rag eval BEIR --search full --model "
+    "VDR": "sidr-rag train configs/paper-vdr-msmarco.yaml; sidr-rag eval BEIR --search full-binary --model "
     "runs/paper-vdr-msmarco/last",
-    "SiDR full": f"sidr-rag train configs/paper-msmarco.yaml; sidr-rag eval BEIR --search full --model {_SIDR}",
+    "SiDR full": f"sidr-rag train configs/paper-msmarco.yaml; sidr-rag eval BEIR --search full-binary --model {_SIDR}",
     "BM25": "sidr-rag eval BEIR --search bm25",
     "VDR beta": "sidr-rag eval BEIR --search beta-binary --model runs/paper-vdr-msmarco/last",
     "SiDR beta": f"sidr-rag eval BEIR --search beta-binary --model {_SIDR}",
     **{f"SiDR beta (m={m})": f"sidr-rag eval BEIR --search late-binary@{m} --model {_SIDR}" for m in (10, 20, 100)},
-    "SPLADE": "sidr-rag eval BEIR --search full --model naver/splade_v2_max",
-    "SPLADE-v2": "sidr-rag eval BEIR --search full --model naver/splade_v2_distil",
+    "SPLADE": "sidr-rag eval BEIR --search full-binary --model naver/splade_v2_max",
+    "SPLADE-v2": "sidr-rag eval BEIR --search full-binary --model naver/splade_v2_distil",
     **{
         name: f"python -m benchmarks.paper.dense_eval BEIR --bi-encoder {model}"
         for name, model in {
@@ -83,7 +83,7 @@ def searches() -> dict[str, Search]:
         f"SiDR beta (m={m})": EngineSearch("binary", rerank=m, reranker="theta") for m in (10, 20, 100)
     }
     return {
-        "SiDR full": EngineSearch(search="full"),
+        "SiDR full": EngineSearch("binary", search="full"),
         "BM25": Bm25Search(),
         "SiDR beta": EngineSearch("binary"),
         **late,

@@ -35,10 +35,10 @@ _PAPER = {
 _COMMANDS = {
     "BM25": "sidr-rag eval DPR --search bm25",
     "SiDR beta": "sidr-rag eval DPR --search beta-binary --model runs/paper-nq/last",
-    "BM25 + VDR": "sidr-rag eval DPR --search bm25+late-theta@100 --model runs/paper-vdr-nq/last",
-    "BM25 + SiDR": "sidr-rag eval DPR --search bm25+late-theta@100 --model runs/paper-nq/last",
+    "BM25 + VDR": "sidr-rag eval DPR --search bm25+late-binary@100 --model runs/paper-vdr-nq/last",
+    "BM25 + SiDR": "sidr-rag eval DPR --search bm25+late-binary@100 --model runs/paper-nq/last",
     "SiDR beta (m=100)": "sidr-rag eval DPR --search late-binary@100 --model runs/paper-nq/last",
-    "SiDR full": "sidr-rag eval DPR --search full --model runs/paper-nq/last",
+    "SiDR full": "sidr-rag eval DPR --search full-binary --model runs/paper-nq/last",
     **{
         row: f"python -m benchmarks.paper.dense_eval DPR --bi-encoder {model}{first}"
         for name, model in {"Contriever": "facebook/contriever-msmarco", "E5-base": "intfloat/e5-base"}.items()
@@ -72,14 +72,16 @@ def searches(dense: Dense, cross: CrossEncoder | None) -> dict[str, Search]:
     if cross is not None:
         second["Contriever"] = cast(Reranker, cross)
     found: dict[str, Search] = {"BM25": Bm25Search(), "SiDR beta": EngineSearch("binary")}
-    found |= {f"BM25 + {name}": Bm25Search(rerank=_M, reranker=stage) for name, stage in second.items()}
+    found |= {
+        f"BM25 + {name}": Bm25Search(rerank=_M, reranker=stage, weighting="binary") for name, stage in second.items()
+    }
     found["SiDR beta (m=100)"] = EngineSearch("binary", rerank=_M, reranker="theta")
     found |= {
         f"SiDR beta + {name}": EngineSearch("binary", rerank=_M, reranker=stage)
         for name, stage in second.items()
         if name != "SiDR"
     }
-    found["SiDR full"] = EngineSearch(search="full")
+    found["SiDR full"] = EngineSearch("binary", search="full")
     found[_OURS[0]] = EngineSearch()
     found[_OURS[1]] = EngineSearch(rerank=_M, reranker="blend")
     return found

@@ -13,7 +13,7 @@ from sidr_rag.encoder import Encoder
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.passages import Row
-from sidr_rag.pipeline import AUTO_RERANK, Pipeline, Request
+from sidr_rag.pipeline import AUTO_RERANK, Found, Pipeline, Request
 from sidr_rag.rerank.bm25 import Bm25
 from sidr_rag.rerank.first import FirstStages
 from sidr_rag.rerank.late import PassageEmbedder
@@ -102,9 +102,9 @@ class RemotePipeline(Pipeline):
         """
         self._refuse("embed()")
 
-    def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> tuple[list[SeqHits], dict[int, Row]]:
+    def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> Found:
         index = RemoteIndex.at(self._remote)
-        return search(index), index.rows  # the very rows that were scored
+        return search(index), index.rows, index  # the very rows that were scored
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidInputError(

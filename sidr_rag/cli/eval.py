@@ -42,8 +42,9 @@ def eval_(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Searches, by commas: beta, beta-binary, lexical, bot, full, alpha, late, late-theta, late-binary, "
-            "bm25, bm25-wordpiece, bm25+late, bm25+late-theta, pairs such as theta:lex, or pairs for the paper's.",
+            help="Searches, by commas: beta, beta-binary, lexical, bot, full, full-binary, alpha, alpha-binary, late, "
+            "late-both, late-theta, late-binary, bm25, bm25-wordpiece, bm25+late, bm25+late-theta, pairs such as "
+            "theta:lex, or pairs for the paper's.",
         ),
     ] = _SEARCHES,
     rerank: Annotated[str, typer.Option(metavar="M,M", help="How many candidates the late searches re-rank.")] = "100",

@@ -22,7 +22,8 @@ from sidr_rag.index.store import Store
 from sidr_rag.options import WeightingChoice, new_settings, resolve_weighting
 from sidr_rag.rerank.cache import EmbeddingCache
 from sidr_rag.rerank.late import PassageEmbedder
-from sidr_rag.types import Passage
+from sidr_rag.search.weighting import weigh_queries
+from sidr_rag.types import Passage, SparseVectors
 
 _BLOCK = 1000
 _CACHE_BYTES = 1 << 40  # an evaluation keeps every embedding: making one again costs far more than its bytes
@@ -59,7 +60,7 @@ class Corpus:
         self.encoder = encoder
         self._folder = Folder(folder)
         self._check_id = check_id
-        self._open: tuple[WeightingChoice, SiDR] | None = None
+        self._open: tuple[WeightingChoice, SiDR, Store] | None = None
         self._bm25: dict[tuple[str, float, float], Bm25] = {}
         self._pairs: dict[str, PairIndex] = {}
         self._contents: list[str] | None = None
@@ -87,7 +88,7 @@ class Corpus:
             store = Store.open(self._folder.path, self.encoder.tokenizer)
             encoder = cast(Encoder, self.encoder)
             chosen = resolve_weighting(weighting, encoder)
-            self._open = (weighting, SiDR(store, encoder, chosen, cache_bytes=_CACHE_BYTES))
+            self._open = (weighting, SiDR(store, encoder, chosen, cache_bytes=_CACHE_BYTES), store)
         return self._open[1]
 
     @property
@@ -116,6 +117,14 @@ class Corpus:
         if self._contents is None:
             self._contents = [p.content for p in self.dataset.passages()]
         return self._contents
+
+    def weigh(self, choice: WeightingChoice, theta: SparseVectors, own: SparseVectors) -> SparseVectors:
+        """What a weighting makes of queries over these passages; see `weigh_queries`."""
+        self.sidr(choice)
+        assert self._open is not None
+        index = self._open[2].current()
+        weighting = resolve_weighting(choice, cast(Encoder, self.encoder))
+        return weigh_queries(theta, own, weighting, index.df, index.n_live)
 
     def bm25(self, search: Bm25Search) -> Bm25:
         """The BM25 index of a search, made once."""

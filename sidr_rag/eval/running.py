@@ -110,7 +110,9 @@ def _bm25(corpus: Corpus, search: Bm25Search, queries: list[str], depth: int) ->
         return first, 0
     encoder = cast(Encoder, corpus.encoder)
     asked = Queries(queries, encoder, encoder.tokenizer.vocabulary.dim, "theta", None)
-    score = SecondStages(encoder, corpus.embedder).scoring(search.reranker, asked)
+    score = SecondStages(encoder, corpus.embedder).scoring(
+        search.reranker, asked, lambda theta: corpus.weigh(search.weighting, theta, asked.bags)
+    )
     rankings, read = [], 0
     for i, ranking in enumerate(first):
         head, rest = ranking[: search.rerank], ranking[search.rerank :]

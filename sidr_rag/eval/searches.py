@@ -48,6 +48,7 @@ class Bm25Search:
         rerank: m; 0 for BM25 alone.
         reranker: any second stage that `SiDR.search` takes; None and "blend" for the model's way, BM25's score blended
             in its share.
+        weighting: of the query where it meets V_theta of passages, as in `EngineSearch`.
     """
 
     words: Literal["stemmed", "wordpiece"] = "stemmed"
@@ -55,6 +56,7 @@ class Bm25Search:
     b: float = 0.4
     rerank: int = 0
     reranker: str | Reranker | None = None
+    weighting: WeightingChoice = "default"
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ PAPER_PAIRS = ("theta:theta", "theta:bin", "theta:lex", "theta:bot", "bin:bot", 
 """The rows of the paper's table on term weighting and expansion, as query:passage."""
 
 _KNOWN = (
-    "beta, beta-binary, lexical, bot, full, alpha, late, late-theta, late-binary, bm25, bm25-wordpiece, bm25+late, "
-    "bm25+late-theta, a pair such as theta:lex, or pairs; re-ranking names may end in @m, as late@20"
+    "beta, beta-binary, lexical, bot, full, full-binary, alpha, alpha-binary, late, late-both, late-theta, "
+    "late-binary, bm25, bm25-wordpiece, bm25+late, bm25+late-theta, bm25+late-binary, a pair such as theta:lex, or "
+    "pairs; re-ranking names may end in @m, as late@20"
 )
 _LATE = re.compile(r"(?P<first>bm25\+|)late(-(?P<kind>[a-z_]+))?(@(?P<m>[0-9]+))?")
 _PLAIN: Mapping[str, Search] = {
@@ -86,7 +89,9 @@ _PLAIN: Mapping[str, Search] = {
     "lexical": EngineSearch(first_stage="lexical"),
     "bot": EngineSearch("binary", query_repr="bot"),
     "full": EngineSearch(search="full"),
+    "full-binary": EngineSearch("binary", search="full"),
     "alpha": EngineSearch(search="alpha"),
+    "alpha-binary": EngineSearch("binary", search="alpha"),
 }
 
 
@@ -96,10 +101,12 @@ def named_searches(
     """The searches that names stand for, by name, in the order given.
 
     `beta` is the bag-of-tokens index with the model's own weighting and `beta-binary` the paper's; `lexical` is `beta`
-    with the query's own words alone; `bot` the plain overlap of tokens. `full` and `alpha` embed every passage. `late`
-    re-ranks `beta` in the model's own way, `late-theta` by V_theta alone, `late-binary` re-ranks `beta-binary` by
-    V_theta alone, which is the paper's late parametric search; `bm25+late` re-ranks BM25. `theta:lex` and the like name
-    the representations of query and passage, and `pairs` all of the paper's table.
+    with the query's own words alone; `bot` the plain overlap of tokens. `full` and `alpha` embed every passage, and
+    weigh the query as `beta` does; `full-binary` and `alpha-binary` take its vector as it is, as the paper does. `late`
+    re-ranks `beta` in the model's own way, `late-both` by both of its heads, `late-theta` by V_theta alone;
+    `late-binary` re-ranks `beta-binary` by V_theta alone, which is the paper's late parametric search; `bm25+late` and
+    the like re-rank BM25. `theta:lex` and the like name the representations of query and passage, and `pairs` all of
+    the paper's table.
 
     Args:
         names: those names; of the ones that re-rank, each m of `rerank` gives one, named `late@20` and so on.
@@ -179,11 +186,11 @@ def _named(name: str, sizes: Sequence[int], k1: float, b: float) -> list[tuple[s
 
 
 def _late(first: str, kind: str | None, m: int, k1: float, b: float) -> Search:
+    weighting: WeightingChoice = "binary" if kind == "binary" else "default"
+    reranker = "theta" if kind == "binary" else kind
     if first:
-        return Bm25Search(k1=k1, b=b, rerank=m, reranker=kind)
-    if kind == "binary":
-        return EngineSearch("binary", rerank=m, reranker="theta")
-    return EngineSearch(rerank=m, reranker=kind)
+        return Bm25Search(k1=k1, b=b, rerank=m, reranker=reranker, weighting=weighting)
+    return EngineSearch(weighting, rerank=m, reranker=reranker)
 
 
 def _pair(query_repr: str, passage_repr: str) -> Search:
@@ -191,7 +198,7 @@ def _pair(query_repr: str, passage_repr: str) -> Search:
     if passage_repr == "bot":
         return EngineSearch("binary", query_repr=query_repr)
     if passage_repr == "theta":
-        return EngineSearch(search="full", query_repr=query_repr)
+        return EngineSearch("binary", search="full", query_repr=query_repr)
     return PairSearch(query_repr, passage_repr)
 
 

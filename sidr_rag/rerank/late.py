@@ -93,7 +93,7 @@ class DenseEmbedder(Embedder[NDArray[np.float32]]):
         return np.array([_inner(wide, vector) for vector in found], dtype=np.float64)
 
 
-def blend_scores(first: NDArray[np.float32], second: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+def blend_scores(first: NDArray[np.floating[Any]], second: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """`share * z(first) + (1 - share) * z(second)`, z-scores over the candidates; 0 where all are equal.
 
     With share 0 the second stage's own scores are given back, not their z-scores.

@@ -18,11 +18,15 @@ from sidr_rag.rerank.bi_encoder import BiEncoder
 from sidr_rag.rerank.codecs import ByteVectors, HalfWeights
 from sidr_rag.rerank.late import DenseEmbedder, PassageEmbedder, blend_scores
 from sidr_rag.rerank.queries import Queries
+from sidr_rag.types import SparseVectors
 
-NAMED = ("theta", "dense", "blend")
+NAMED = ("theta", "dense", "blend", "both")
 
 Scoring: TypeAlias = Callable[[int, list[Row], NDArray[np.float32]], NDArray[np.float64]]
 """(number of the query, candidates, their first-stage scores f32[n]) -> f64[n]."""
+
+Weigh: TypeAlias = Callable[[SparseVectors], SparseVectors]
+"""V_theta of the queries -> w(q), what a store's weighting makes of it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Blend:
     The late score is `share * z(first) + (1 - share) * z(second)`, z-scores over the candidates of a query.
 
     Attributes:
-        second: "theta", "dense", or any other second stage.
+        second: "theta", "dense", "both", or any other second stage.
         share: of the first stage's score, 0 (the second alone) to 1.
     """
 
@@ -43,7 +47,7 @@ class Blend:
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise InvalidInputError(f"share={self.share!r} must be a number from 0 to 1")
         if self.second == "blend" or isinstance(self.second, Blend):
-            raise InvalidInputError("second is a blend already; give 'theta', 'dense' or another second stage")
+            raise InvalidInputError("second is a blend already; give 'theta', 'dense', 'both' or another second stage")
         check_reranker(self.second, "second")
 
 
@@ -91,33 +95,50 @@ class SecondStages:
         space = self._theta.cache.space(encoder.dense_fingerprint, ByteVectors())
         return DenseEmbedder(encoder.encode_dense, space, encoder.dense_width)
 
-    def scoring(self, choice: str | Reranker | Any | None, queries: Queries) -> Scoring:
+    def scoring(
+        self, choice: str | Reranker | Any | None, queries: Queries, weigh: Weigh = lambda theta: theta
+    ) -> Scoring:
         """What scores the candidates of these queries.
+
+        Args:
+            choice: as `SiDR.search` takes it.
+            queries: the queries.
+            weigh: of V_theta(q) before it meets V_theta of passages; by default it stays as it is.
 
         Raises:
             InvalidInputError: if the model has no dense head and one is asked for.
         """
-        if choice is None or choice == "blend":
-            share = self._encoder.config.rerank_blend or 0.0
-            return self._blended(self.scoring("dense" if self._has_dense else "theta", queries), share)
+        if choice is None or choice in ("blend", "both"):
+            own = "both" if choice == "both" else "dense" if self._has_dense else "theta"
+            return self._blended(self._plain(own, queries, weigh), self._encoder.config.rerank_blend or 0.0)
         if isinstance(choice, Blend):
-            return self._blended(self.scoring(_inner(choice, dense=self._has_dense), queries), choice.share)
+            return self._blended(self._plain(_inner(choice, dense=self._has_dense), queries, weigh), choice.share)
+        return self._plain(choice, queries, weigh)
+
+    def _plain(self, choice: str | Reranker | Any, queries: Queries, weigh: Weigh) -> Scoring:
+        """A second stage without the first one's score."""
         if choice == "theta":
-            return self._by_theta(queries, self._encoder, self._theta)
+            theta = weigh(queries.theta)
+            return lambda i, rows, _: self._theta.scores(theta.row(i), _contents(rows))
         if choice == "dense":
             return self._by_head(queries)
+        if choice == "both":
+            # V_theta first: the dense vector comes along with it.
+            theta_of, dense_of = self._plain("theta", queries, weigh), self._by_head(queries)
+            return lambda i, rows, first: blend_scores(theta_of(i, rows, first), dense_of(i, rows, first), 0.5)
         if isinstance(choice, BiEncoder):
             return self._by_bi_encoder(queries, choice)
         if isinstance(choice, Encoder):
-            space = self._theta.cache.space(choice.fingerprint, HalfWeights())
-            return self._by_theta(queries, choice, PassageEmbedder(choice, self._theta.cache, space))
+            return self._by_encoder(queries, choice)
         return _by_object(queries, choice)
 
     @staticmethod
     def _blended(inner: Scoring, share: float) -> Scoring:
         return lambda i, rows, first: blend_scores(first, inner(i, rows, first), share)
 
-    def _by_theta(self, queries: Queries, encoder: Encoder, embedder: PassageEmbedder) -> Scoring:
+    def _by_encoder(self, queries: Queries, encoder: Encoder) -> Scoring:
+        space = self._theta.cache.space(encoder.fingerprint, HalfWeights())
+        embedder = PassageEmbedder(encoder, self._theta.cache, space)
         if encoder is self._encoder:
             theta = queries.theta
         else:
@@ -129,8 +150,8 @@ class SecondStages:
         embedder = self.dense
         if embedder is None:
             raise InvalidInputError(
-                f"reranker='dense': the model {self._encoder.config.name!r} has no dense head; choose 'theta', or give "
-                "a BiEncoder"
+                f"reranker: the model {self._encoder.config.name!r} has no dense head, which 'dense' and 'both' need; "
+                "choose 'theta', or give a BiEncoder"
             )
         with clocked("encode"):
             vectors = self._encoder.encode_dense(queries.texts, "query")

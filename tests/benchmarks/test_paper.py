@@ -202,7 +202,7 @@ def test_searches_that_commands_name_are_known():
 
     commands = " ".join(row.command for name in TABLES for row in _empty(name).rows)
     names = set(re.findall(r"--search (\S+?)(?:;|\s|$)", commands))
-    assert {"full", "beta-binary", "late-binary@100", "theta:lex"} <= names
+    assert {"full-binary", "beta-binary", "late-binary@100", "theta:lex"} <= names
     assert set(named_searches(sorted(names))) == names
 
 

@@ -117,13 +117,14 @@ def test_bm25_is_lucene_s_formula_over_stemmed_words():
     assert [p for p, _ in run] == ["d", "a", "b"]
 
 
-def test_bm25_candidates_are_re_ranked_by_the_model(data, encoder):
-    report = evaluate(data, ["bm25", "bm25+late-theta@6", "full"], model=encoder)
-    full = {q: dict(found) for q, found in report.results["full"].run.items()}
+@pytest.mark.parametrize(("late", "whole"), [("bm25+late-theta@6", "full"), ("bm25+late-binary@6", "full-binary")])
+def test_bm25_candidates_are_re_ranked_by_the_model(data, encoder, late, whole):
+    report = evaluate(data, ["bm25", late, whole], model=encoder)
+    full = {q: dict(found) for q, found in report.results[whole].run.items()}
     for query_id, first in report.results["bm25"].run.items():
         head = [p for p, _ in first[:6]]
         expected = sorted(head, key=lambda p: (-full[query_id][p], head.index(p)))
-        found = report.results["bm25+late-theta@6"].run[query_id]
+        found = report.results[late].run[query_id]
         assert [p for p, _ in found] == expected + [p for p, _ in first[6:]]
         assert [s for _, s in found[:6]] == pytest.approx([full[query_id][p] for p in expected])
 

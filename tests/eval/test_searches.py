@@ -28,23 +28,26 @@ def test_names_stand_for_searches():
 
 
 def test_late_searches_come_once_for_each_m_or_with_their_own():
-    names = ["late", "late-theta", "late-binary@5", "bm25+late", "bm25+late-theta@7"]
+    names = ["late", "late-theta", "late-both@4", "late-binary@5", "bm25+late", "bm25+late-theta@7"]
+    names.append("bm25+late-binary@3")
     assert named_searches(names, rerank=(20, 100)) == {
         "late@20": EngineSearch(rerank=20),
         "late@100": EngineSearch(rerank=100),
         "late-theta@20": EngineSearch(rerank=20, reranker="theta"),
         "late-theta@100": EngineSearch(rerank=100, reranker="theta"),
+        "late-both@4": EngineSearch(rerank=4, reranker="both"),
         "late-binary@5": EngineSearch("binary", rerank=5, reranker="theta"),
         "bm25+late@20": Bm25Search(rerank=20),
         "bm25+late@100": Bm25Search(rerank=100),
         "bm25+late-theta@7": Bm25Search(rerank=7, reranker="theta"),
+        "bm25+late-binary@3": Bm25Search(rerank=3, reranker="theta", weighting="binary"),
     }
 
 
 def test_pairs_are_the_rows_of_the_paper_s_table():
     found = named_searches(["pairs"])
     assert tuple(found) == PAPER_PAIRS
-    assert found["theta:theta"] == EngineSearch(search="full")
+    assert found["theta:theta"] == EngineSearch("binary", search="full")
     assert found["theta:bot"] == EngineSearch("binary")
     assert found["theta:bin"] == PairSearch("theta", "bin")
 

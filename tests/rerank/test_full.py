@@ -6,7 +6,7 @@ from stub_encoders import StubEncoder
 
 from sidr_rag import SiDR
 from sidr_rag.rerank import full
-from sidr_rag.search.weighting import BINARY
+from sidr_rag.search.weighting import BINARY, Weighting, weigh_queries
 
 WORDS = [f"{a}{b}" for a in ("copper", "river", "winter") for b in ("", " harbor", " stone")]
 
@@ -47,11 +47,36 @@ def test_with_a_dense_head_auto_re_ranks_more_once_all_is_embedded():
         sidr.embed()
         embedded = sidr.costs().passages
         found = sidr.search("copper harbor", search="auto", k=30)
-        assert found == sidr.search("copper harbor", rerank=100, k=30)
-        assert found != sidr.search("copper harbor", rerank=20, k=30)
+        assert found == sidr.search("copper harbor", rerank=100, reranker="both", k=30)
+        assert found != sidr.search("copper harbor", rerank=20, reranker="both", k=30)
         assert all(r.reranked for r in found)
-        assert sidr.search("copper", search="auto", rerank=3, k=5) == sidr.search("copper", rerank=3, k=5)
+        few = sidr.search("copper", search="auto", rerank=3, k=5)
+        assert few == sidr.search("copper", rerank=3, reranker="both", k=5)
+        chosen = sidr.search("copper", search="auto", reranker="theta", k=5)
+        assert chosen == sidr.search("copper", rerank=100, reranker="theta", k=5)
         assert sidr.costs().passages == embedded
+
+
+@pytest.mark.parametrize("search", ["full", "alpha", "late"])
+def test_the_weighting_decides_the_querys_weights_and_binary_leaves_them(make, encoder, search):
+    """<w(q), V_theta(p)> with w of the scoring contract; with the binary weighting <V_theta(q), V_theta(p)>."""
+    words = texts(12)
+    levelled = Weighting((1, 2), (1.0, 0.4), 1.0, 0.5, 0.4, 0.6, 0.2)
+    question = "copper harbor copper"
+    passages = encoder.encode_passages(words).toarray().astype(np.float16).astype(np.float64)
+    for weighting in (levelled, BINARY):
+        sidr = make(encoder=encoder, weighting=weighting)
+        sidr.add(words, ids=[str(i) for i in range(12)])
+        own = encoder.encode_queries([question], representation="bot")
+        theta = own if search == "alpha" else encoder.encode_queries([question])
+        df = (encoder.encode_passages(words, representation="bot").toarray() > 0).sum(0)
+        weights = theta if weighting == BINARY else weigh_queries(theta, own, weighting, df, 12)
+        arguments = {"rerank": 12, "reranker": "theta"} if search == "late" else {"search": search}
+        found = sidr.search(question, k=12, **arguments)
+        assert found
+        for r in found:
+            expected = float(weights.toarray()[0].astype(np.float64) @ passages[int(r.passage.id)])
+            assert r.score == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_small_store_is_embedded_by_its_first_search(make, encoder):

@@ -119,6 +119,7 @@ def test_a_blend_is_a_share_of_z_scores(sidr):
         (lambda: Blend(Blend("theta")), "blend already"),
         (lambda: Blend("nothing"), "nothing"),
         (lambda: Blend(5), "int"),
+        (lambda: Blend("Both"), "'both'"),
     ],
 )
 def test_a_blend_of_nothing_is_refused(make_choice, word):
@@ -133,8 +134,9 @@ def test_other_choices_are_refused(sidr):
         sidr.search("copper", reranker=7)
     with pytest.raises(InvalidTypeError, match="type"):
         sidr.search("copper", reranker=BiEncoder)
-    with pytest.raises(InvalidInputError, match="no dense head"):
-        sidr.search("copper", rerank=3, reranker="dense")
+    for reranker in ("dense", "both", Blend("both")):
+        with pytest.raises(InvalidInputError, match="no dense head"):
+            sidr.search("copper", rerank=3, reranker=reranker)
     assert sidr.search("zebra", rerank=3, reranker="theta") == []
 
 
@@ -232,6 +234,34 @@ def test_a_model_with_a_dense_head_uses_it_by_itself(tiny_folder, tmp_path):
             assert again.search("a5 a6", k=12, rerank=12)
             again.search("a5 a6", search="full")
         assert costs.passages == 0, "both heads' vectors of every passage were kept"
+
+
+def test_both_heads_have_half_of_the_second_stage_each(tiny_folder, tmp_path):
+    def z(values):
+        values = np.array(values, np.float64)
+        return (values - values.mean()) / values.std()
+
+    folder = tiny_folder("halves", 6, dense={"pooling": "mean", "normalize": True}, rerank_blend=0.3)
+    with SiDR.from_texts(some_texts(), path=tmp_path / "s", model=folder, backend="numpy") as sidr:
+        with sidr.measured() as costs:
+            both = sidr.search("a5 a6", rerank=8, k=8, reranker="both")
+        assert (costs.queries, costs.passages) == (1, 8), "one reading gives both vectors"
+        first, theta, dense = (
+            {r.passage.id: value(r) for r in sidr.search("a5 a6", rerank=8, k=8, reranker=reranker)}
+            for reranker, value in (
+                ("theta", lambda r: r.beta_score),
+                ("theta", lambda r: r.score),
+                ("dense", lambda r: r.score),
+            )
+        )
+        names = list(first)
+        heads = 0.5 * z([theta[i] for i in names]) + 0.5 * z([dense[i] for i in names])
+        for share, reranker in ((0.3, "both"), (0.8, Blend("both", 0.8))):
+            expected = dict(zip(names, share * z(list(first.values())) + (1 - share) * z(heads), strict=True))
+            found = sidr.search("a5 a6", rerank=8, k=8, reranker=reranker)
+            assert {r.passage.id: pytest.approx(r.score, rel=1e-9) for r in found} == expected
+        assert both == sidr.search("a5 a6", rerank=8, k=8, reranker=Blend("both", 0.3))
+        assert both != sidr.search("a5 a6", rerank=8, k=8)
 
 
 def test_an_evaluation_of_a_model_with_a_dense_head(tiny_folder):

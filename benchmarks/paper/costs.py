@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from benchmarks.paper.figures import Figures
+from benchmarks.paper.remembering import RememberingCross
 from benchmarks.paper.rows import Claim, PaperTable, Row, Value
 from benchmarks.paper.setup import DENSE_NAME, SHARED, SUCCESS, Dense, Setup
 from sidr_rag.eval import Bm25Search, EngineSearch
@@ -61,7 +60,7 @@ _NOTES = {
 _OURS = ("beta with levels (the default)", "late (m=100), blended (the default)")
 
 
-def searches(dense: Dense, cross: CrossEncoder | None) -> dict[str, Search]:
+def searches(dense: Dense, cross: Reranker | None) -> dict[str, Search]:
     """Every row that the engine and bm25s give, by the row's name.
 
     Args:
@@ -70,7 +69,7 @@ def searches(dense: Dense, cross: CrossEncoder | None) -> dict[str, Search]:
     """
     second: dict[str, str | Reranker] = {"SiDR": "theta", "E5-base": dense}
     if cross is not None:
-        second["Contriever"] = cast(Reranker, cross)
+        second["Contriever"] = cross
     found: dict[str, Search] = {"BM25": Bm25Search(), "SiDR beta": EngineSearch("binary")}
     found |= {
         f"BM25 + {name}": Bm25Search(rerank=_M, reranker=stage, weighting="binary") for name, stage in second.items()
@@ -95,7 +94,8 @@ def empty() -> PaperTable:
 def run(setup: Setup) -> PaperTable:
     """Measure the sets in turn."""
     # At small sizes the cross-encoder is left out: its twelve layers take longer to read than all else.
-    cross = CrossEncoder(_CROSS, dtype="auto") if _CROSS.is_dir() and not setup.small else None
+    model = CrossEncoder(_CROSS, dtype="auto") if _CROSS.is_dir() and not setup.small else None
+    cross = None if model is None else RememberingCross(model)
 
     def make(name: str) -> Report:
         data = setup.dataset(name, limit=_QUERIES)

@@ -1,4 +1,4 @@
-"""An encoder that encodes each query once, however many searches of a table ask for it."""
+"""Models that read each query, or each pair, once, however many searches of a table ask for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sidr_rag.costs import note_read
 from sidr_rag.encoder import Encoder
 from sidr_rag.encoder.representations import represented
-from sidr_rag.types import SparseVectors
+from sidr_rag.rerank import CrossEncoder
+from sidr_rag.types import Passage, SparseVectors
 
 _Row = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -47,3 +48,23 @@ class RememberingEncoder:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
+
+
+class RememberingCross:
+    """A cross-encoder as a second stage, whose score of a question and a passage is kept.
+
+    Args:
+        model: what reads the pairs.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self._model = model
+        self._kept: dict[tuple[str, str], float] = {}
+
+    def rerank(self, query: str, passages: Sequence[Passage], beta_scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """As `CrossEncoder.rerank`."""
+        texts = [passage.content for passage in passages]
+        new = [text for text in texts if (query, text) not in self._kept]
+        scores = self._model.scores(query, new).tolist()
+        self._kept |= {(query, text): score for text, score in zip(new, scores, strict=True)}
+        return np.array([self._kept[query, text] for text in texts], np.float64)

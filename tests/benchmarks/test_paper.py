@@ -353,3 +353,25 @@ def test_ablations_train_and_measure_at_tiny_sizes(run_tiny):
     assert "±" in rows["non-parametric: w/o SP objective"].ours["top 20"]
     assert rows["parametric: w/o neg"].ours == {}
     assert rows["parametric: w/o neg"].note.startswith("not run yet")
+
+
+def test_a_remembering_cross_encoder_reads_each_pair_once():
+    import numpy as np
+
+    from benchmarks.paper.remembering import RememberingCross
+    from sidr_rag.types import Passage
+
+    read = []
+
+    class Lengths:
+        def scores(self, query, texts):
+            read.extend((query, text) for text in texts)
+            return np.array([float(len(query) * len(text)) for text in texts])
+
+    model = RememberingCross(Lengths())
+    passages = [Passage("a", "bb"), Passage("b", "cccc"), Passage("c", "d", "t")]
+    nothing = np.zeros(3, np.float32)
+    assert model.rerank("xyz", passages[:2], nothing[:2]).tolist() == [6.0, 12.0]
+    assert model.rerank("xyz", passages[::-1], nothing).tolist() == [9.0, 12.0, 6.0]
+    assert model.rerank("x", passages[:1], nothing[:1]).tolist() == [2.0]
+    assert read == [("xyz", "bb"), ("xyz", "cccc"), ("xyz", "t d"), ("x", "bb")]

@@ -20,7 +20,7 @@ from benchmarks.paper.page import section, write_page
 from benchmarks.paper.rows import PaperTable, read
 from benchmarks.paper.setup import Setup
 
-TABLES = ("accuracy", "beir", "latency", "ablations", "in_training", "terms", "costs", "chunks")
+TABLES = ("accuracy", "overlap", "beir", "latency", "ablations", "in_training", "terms", "costs", "chunks")
 
 
 def main() -> None:

@@ -60,11 +60,12 @@ class Parts:
     def __contains__(self, data: str) -> bool:
         return self._folder is not None and self._path(data).exists()
 
-    def made(self, data: str, make: Callable[[], Report]) -> Figures:
+    def made(self, data: str, make: Callable[[], Report | Figures]) -> Figures:
         """The figures of a set, measured now if they are not there."""
         if data in self:
             return Figures(**json.loads(self._path(data).read_text(encoding="utf-8")))
-        figures = Figures.of(make())
+        found = make()
+        figures = found if isinstance(found, Figures) else Figures.of(found)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             unfinished = self._path(data).with_suffix(".tmp")

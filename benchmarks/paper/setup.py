@@ -74,7 +74,7 @@ class Setup:
         return found if limit is None else found.limited(limit)
 
     def measured(
-        self, table: str, sets: Iterable[str], make: Callable[[str], Report]
+        self, table: str, sets: Iterable[str], make: Callable[[str], Report | Figures]
     ) -> tuple[dict[str, Figures], bool]:
         """The figures of a table's sets, and whether these are all.
 

@@ -123,6 +123,7 @@ def test_every_row_of_every_table_is_there_without_any_run(results_folder):
     # As many rows as the paper's tables have, with the row of the table of terms that needs training twice.
     assert rows == {
         "accuracy": 12,
+        "overlap": 0,
         "beir": 18,
         "latency": 7,
         "ablations": 19,
@@ -375,3 +376,19 @@ def test_a_remembering_cross_encoder_reads_each_pair_once():
     assert model.rerank("xyz", passages[::-1], nothing).tolist() == [9.0, 12.0, 6.0]
     assert model.rerank("x", passages[:1], nothing[:1]).tolist() == [2.0]
     assert read == [("xyz", "bb"), ("xyz", "cccc"), ("xyz", "t d"), ("x", "bb")]
+
+
+def test_words_in_common_are_shares_of_idf(tokenizer):
+    import numpy as np
+
+    from benchmarks.paper.overlap import words_in_common
+    from sidr_rag.eval import Dataset
+    from sidr_rag.types import Passage
+
+    own = [Passage("a", "copper harbor"), Passage("b", "copper winter"), Passage("c", "garden")]
+    queries = {"all": "copper harbor", "part": "copper harbor", "none": "garden", "best": "copper winter"}
+    qrels = {"all": {"a": 1}, "part": {"b": 1}, "none": {"a": 1, "gone": 1, "c": 0}, "best": {"c": 1, "b": 2}}
+    data = Dataset("d", "test", lambda: iter(own), queries, qrels)
+    copper, harbor = np.log1p((3 - 2 + 0.5) / 2.5), np.log1p((3 - 1 + 0.5) / 1.5)
+    expected = [1.0, copper / (copper + harbor), 0.0, 1.0]
+    assert words_in_common(data, tokenizer).tolist() == pytest.approx(expected)

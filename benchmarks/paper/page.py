@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,17 @@ def write_page(empty: Callable[[str], PaperTable], names: Sequence[str]) -> Path
     lines = list(_INTRODUCTION)
     for name in names:
         values = read(name)
-        lines += section(table_of(values), values) if values else section(empty(name), None)
+        table = empty(name)
+        lines += section(_read_anew(table_of(values), table), values) if values else section(table, None)
     MARKDOWN.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     return MARKDOWN
+
+
+def _read_anew(table: PaperTable, today: PaperTable) -> PaperTable:
+    """A table with the readings that the code has today: they may change without a new measurement."""
+    readings = {claim.text: claim.reading for claim in today.claims}
+    claims = [replace(claim, reading=readings.get(claim.text, claim.reading)) for claim in table.claims]
+    return replace(table, claims=claims)
 
 
 def section(table: PaperTable, values: dict[str, Any] | None) -> list[str]:

@@ -76,6 +76,10 @@ def test_a_table_comes_back_from_its_file_and_the_page_shows_both_sides(results_
     assert "**some sets are not measured yet**" in text
     assert "## empty terms" in text
     assert "**not run yet**" in text
+    today = PaperTable("costs", "", [], claims=[Claim("c", (2.0, 1.0), {}, "read anew")])
+    text = write_page(lambda name: today, ["costs"]).read_text(encoding="utf-8")
+    assert "| disagrees | read anew |" in text
+    assert "| disagrees | open |" in text
 
 
 def test_a_trial_is_never_written(results_folder):

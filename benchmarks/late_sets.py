@@ -77,7 +77,9 @@ def searches(minilm: BiEncoder, *, dev: bool) -> dict[str, dict[str, Any]]:
     most = max(sizes := _DEV_SIZES if dev else _SIZES)
     for m in sizes:
         found[f"late, the model's way, m = {m}"] = {"rerank": m}
-    found[f"late, V_theta alone (the paper's), m = {most}"] = {"rerank": most, "reranker": "theta"}
+    for m in (most,) if dev else (20, most):
+        found[f"late, both heads, m = {m}"] = {"rerank": m, "reranker": "both"}
+    found[f"late, V_theta alone, m = {most}"] = {"rerank": most, "reranker": "theta"}
     found[f"BM25 + late, m = {most}"] = {"rerank": most, "first_stage": "bm25"}
     found[f"fused + late, m = {most}"] = {"rerank": most, "first_stage": "sidr+bm25"}
     found[f"beta + MiniLM dense alone, m = {most}"] = {"rerank": most, "reranker": minilm}
@@ -94,6 +96,8 @@ def searches(minilm: BiEncoder, *, dev: bool) -> dict[str, dict[str, Any]]:
         return found
     for kind, second, shares in (
         ("V_theta", "theta", (0.3, 0.5, 0.7, 0.8, 0.9)),
+        ("dense head", "dense", (0.3, 0.6)),
+        ("both heads", "both", (0.3, 0.6)),
         ("MiniLM dense", minilm, (0.3, 0.7, 0.8)),
     ):
         for share in shares:

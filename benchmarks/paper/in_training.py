@@ -35,7 +35,7 @@ _PAPER: dict[str, dict[str, Value]] = {
 _NOTES = {
     "BM25": "ours: bm25s over stemmed words, an index of scores in memory",
     "DPR": f"ours: exact search in NumPy over {_WIDTH} numbers of 4 bytes; refreshing it means embedding everything",
-    "SiDR beta": "ours: the bundled model's query vectors over the binary index",
+    "SiDR beta": "ours: the bundled model's query vectors, 64 dimensions and own tokens, over the binary index",
 }
 
 

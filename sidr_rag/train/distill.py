@@ -26,7 +26,7 @@ from sidr_rag.types import SparseVectors
 _LEXICAL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.0)
 _PAIRS_AT_ONCE = 256
 _QUERY_TOKENS = 64
-_ENCODED: tuple[Literal["full", "dense"], ...] = ("full", "dense")
+_ENCODED: tuple[Literal["full", "weighted_full", "dense"], ...] = ("full", "weighted_full", "dense")
 
 Target = tuple[str, float, NDArray[np.float32], float]
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-_SHORT = {"weighted": "beta", "query_bot": "binary", "bot_passage": "alpha", "full": "full", "dense": "dense"}
+_SHORT = {
+    "weighted": "beta",
+    "query_bot": "binary",
+    "bot_passage": "alpha",
+    "full": "full",
+    "weighted_full": "weighted full",
+    "dense": "dense",
+}
 
 
 class Journal:

@@ -21,7 +21,7 @@ from sidr_rag.train.model import Encoded, TrainableEncoder
 from sidr_rag.train.negatives import Judge, Retriever, chosen_negatives
 from sidr_rag.train.pool import Collection, Example, Pool
 from sidr_rag.train.sampler import Batch
-from sidr_rag.train.sections import TERMS
+from sidr_rag.train.sections import ENCODED_TERMS, TERMS
 from sidr_rag.train.texts import TextReader
 from sidr_rag.train.vectors import ActiveVectors, active_vectors, kept_dims
 
@@ -111,7 +111,7 @@ class Objective(nn.Module):
         self._fetch(step, vectors, weighted)
         self._bag_terms(step, vectors, weighted)
         if batch.kind == "full":
-            self._encoded_terms(step, vectors, encoded)
+            self._encoded_terms(step, vectors, weighted, encoded)
         self._anchor(step, query, encoded, batch.examples, "query")
         step.metrics |= _facts(vectors)
         total = torch.stack(step.losses).sum()
@@ -188,9 +188,10 @@ class Objective(nn.Module):
         self,
         step: _Step,
         vectors: ActiveVectors,
+        weighted: Tensor,
         encoded: Encoded,
     ) -> None:
-        on = [term for term in ("full", "bot_passage", "dense") if self.learns(term)]
+        on = [term for term in ENCODED_TERMS if self.learns(term)]
         if not on:
             return
         candidates = self._teachers.drawn_candidates(step.batch.examples, step.rng)
@@ -200,7 +201,9 @@ class Objective(nn.Module):
         texts = [self._pool.contents[pid] for pid in columns]
         found = passage.encode([self._reader.passage(text) for text in texts])
         step.metrics["passages_encoded"] = float(len(columns))
-        if "full" in on or "bot_passage" in on:
+        # Of L_para, of L_para with the query as the search weighs it, of the second half of L_semi-para.
+        queries = {"full": vectors.theta, "weighted_full": weighted, "bot_passage": vectors.own}
+        if queries.keys() & set(on):
             dims = vectors.used_dims()
             weights = passage.weights_at(found, dims)
             if self._config.steps.passage_active_dims is not None:
@@ -210,9 +213,8 @@ class Objective(nn.Module):
         for term in on:
             if term == "dense":
                 scores = self.encoder("query").dense(encoded) @ passage.dense(found).t()
-            else:  # L_para = L(V_theta(q), V_theta(p)); L(V_BoT(q), V_theta(p)), the second half of L_semi-para
-                rows = vectors.theta if term == "full" else vectors.own
-                scores = dense_rows(places, rows * vectors.real, len(dims)) @ weights.t()
+            else:
+                scores = dense_rows(places, queries[term] * vectors.real, len(dims)) @ weights.t()
             self._add(step, term, scores, columns, allowed)
             self._distil(step, term, scores, columns)
         self._anchor(step, passage, found, columns, "passage")

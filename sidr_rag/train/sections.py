@@ -11,8 +11,10 @@ from sidr_rag.search.weighting import Weighting
 
 SourceFormat = Literal["pairs", "dpr", "beir"]
 Directions = Literal["both", "query", "passage"]
-Target = Literal["weighted", "query_bot", "full", "dense"]
-TERMS = ("full", "query_bot", "bot_passage", "weighted", "dense")
+Target = Literal["weighted", "query_bot", "full", "weighted_full", "dense"]
+TERMS = ("full", "query_bot", "bot_passage", "weighted", "weighted_full", "dense")
+ENCODED_TERMS = ("full", "weighted_full", "bot_passage", "dense")
+"""Those that encode passages."""
 
 
 @dataclass(frozen=True)
@@ -175,15 +177,15 @@ class Distillation:
         cache: folder of scores and vectors; relative to the configuration's folder.
         dense: the bi-encoder whose vectors of all queries and passages are computed once and kept on disk; it also
             tells false negatives apart.
-        guide: a second one, whose cosines teach "full" and "dense" in the place of the first's. It reads the texts of
-            each batch as they come, so that a large one need not read every passage first.
+        guide: a second one, whose cosines teach "full", "weighted_full" and "dense" in the place of the first's. It
+            reads the texts of each batch as they come, so that a large one need not read every passage first.
         cross: the cross-encoder.
         loss: "kl" (of the distributions over the candidates) or "margin_mse" (of the score differences).
-        terms: factor of each student score that learns: "weighted", "query_bot", "full", "dense".
+        terms: factor of each student score that learns: "weighted", "query_bot", "full", "weighted_full", "dense".
         dense_terms: the same for the dense teacher; candidates are the batch's passages.
         dense_temperature: divides the dense teacher's cosines.
         anchor: factor of 1 - cosine between the dense head's vectors and the dense teacher's.
-        candidates: how many of a query's scored candidates are encoded for "full" and "dense".
+        candidates: how many of a query's scored candidates are encoded for the terms that encode passages.
     """
 
     cache: Path

@@ -29,6 +29,7 @@ from sidr_rag.train.optimizer import WeightAverage, make_optimizer, rate_at, set
 from sidr_rag.train.plot import plot_log
 from sidr_rag.train.pool import Pool
 from sidr_rag.train.sampler import Sampler, StepKind, source_shares
+from sidr_rag.train.sections import ENCODED_TERMS
 from sidr_rag.train.showing import heaviest_tokens
 from sidr_rag.train.texts import TextReader
 from sidr_rag.train.weights_io import initial_state, load_state, model_config, save_model
@@ -202,7 +203,7 @@ class Run:
             self._progress.say(f"a new stage begins after step {self._step:,}")
 
     def _kind(self) -> StepKind:
-        encodes = any(self._objective.learns(term) for term in ("full", "bot_passage", "dense"))
+        encodes = any(self._objective.learns(term) for term in ENCODED_TERMS)
         return "full" if encodes and self._step % (self._config.steps.beta_per_full + 1) == 0 else "beta"
 
     def _unsynchronised(self, wanted: bool) -> Any:

@@ -169,6 +169,7 @@ def test_accumulated_batches_are_one_step(tiny_config):
         ({"full": {}}, {"loss_full"}, {"loss_weighted", "loss_dense"}),
         ({"bot_passage": {"directions": "query"}}, {"loss_bot_passage"}, {"loss_full"}),
         ({"dense": {}}, {"loss_dense"}, {"loss_full"}),
+        ({"weighted_full": {}}, {"loss_weighted_full"}, {"loss_full", "loss_weighted"}),
         ({"query_bot": {"temperature": 3.0}, "full": {"weight": 0.0}}, {"loss_query_bot"}, {"loss_full"}),
     ],
 )
@@ -180,6 +181,28 @@ def test_each_term_can_stand_alone(tiny_config, terms, has, lacks):
         assert has <= set(line)
         assert not lacks & set(line)
         assert np.isfinite(line["loss"])
+
+
+def test_weighted_full_is_full_where_the_weighting_leaves_the_query(tiny_config, tmp_path):
+    def first_loss(term, **start):
+        config = tiny_config(
+            output=str(tmp_path / f"{term}-{len(start)}"),
+            model={
+                "dropout": 0.0,
+                "max_active_dims": {"query": 24, "passage": 48},
+                "max_length": {"query": 16, "passage": 32},
+            },
+            terms={term: {"temperature": 2.0}},
+            corpus={"start": {"levels": [1], "gains": [1.0], "length_exponent": 0.0, **start}},
+            steps={"total": 1, "full_batch": 8, "beta_per_full": 0},
+        )
+        train(config, show=silent)
+        return curve(config.output)[0][f"loss_{term}"]
+
+    plain = first_loss("full")
+    # The exponent's least value in training is 0.0001.
+    assert first_loss("weighted_full", idf_exponent=0.0) == pytest.approx(plain, rel=1e-3)
+    assert first_loss("weighted_full", idf_exponent=1.0, theta_blend=0.5) != pytest.approx(plain, rel=1e-2)
 
 
 @pytest.mark.parametrize("change", [{"shared_encoder": False}, {"head": "mlm"}])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sidr_rag.costs import note_read
 from sidr_rag.encoder import Encoder
+from sidr_rag.encoder.config import Side
 from sidr_rag.encoder.representations import represented
 from sidr_rag.rerank import CrossEncoder
 from sidr_rag.types import Passage, SparseVectors
@@ -31,6 +32,7 @@ class RememberingEncoder:
         self.config = encoder.config
         self.fingerprint = encoder.fingerprint
         self._kept: dict[tuple[str, int | None], _Row] = {}
+        self._dense: dict[str, NDArray[np.float32]] = {}
 
     def encode_queries(
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
@@ -43,8 +45,16 @@ class RememberingEncoder:
         vectors = self._encoder.encode_queries(new, max_active_dims=max_active_dims)
         note_read("query", len(texts) - len(new))  # a search's cost does not depend on the searches before it
         self._kept |= {(t, max_active_dims): row for t, row in zip(new, vectors, strict=True)}
+        if new and self.config.dense is not None:  # comes along with V_theta, without another reading
+            self._dense |= zip(new, self._encoder.encode_dense(new, "query"), strict=True)
         theta = SparseVectors.from_rows([self._kept[t, max_active_dims] for t in texts], bags.dim)
         return theta if representation == "theta" else represented(representation, theta, bags)
+
+    def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
+        """As `Encoder.encode_dense`; of queries whose V_theta was made, what came along with it."""
+        if side == "passage" or not all(text in self._dense for text in texts):
+            return self._encoder.encode_dense(texts, side)
+        return np.stack([self._dense[text] for text in texts])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)

@@ -259,6 +259,7 @@ def test_an_encoder_that_remembers_gives_the_same_vectors():
     import numpy as np
 
     from benchmarks.paper.remembering import RememberingEncoder
+    from sidr_rag.costs import Ledger
     from sidr_rag.encoder import load_encoder
 
     encoder = load_encoder(backend="numpy")
@@ -268,6 +269,11 @@ def test_an_encoder_that_remembers_gives_the_same_vectors():
         found = remembering.encode_queries(texts, representation=representation).toarray()
         expected = encoder.encode_queries(texts, representation=representation).toarray()
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+    encoder.forget_recent()
+    with Ledger().booking() as costs:
+        dense = remembering.encode_dense(texts, "query")
+    assert costs.queries == 0, "it came along with V_theta"
+    np.testing.assert_allclose(dense, encoder.encode_dense(texts, "query"), atol=1e-5)
 
 
 def test_a_dense_run_over_blocks_is_the_whole_ranking_and_goes_on(tmp_path, monkeypatch):

@@ -116,9 +116,12 @@ class EncodedSet:
 
     def weighted(self, weighting: Weighting, k: int = DEPTH) -> list[SeqHits]:
         """The corpus-weighted beta search."""
+        return search_index(self.judged.index, self.weights(weighting), weighting, k)
+
+    def weights(self, weighting: Weighting) -> SparseVectors:
+        """What a weighting makes of the questions over the set."""
         index = self.judged.index
-        weights = weigh_queries(self.theta, self.own, weighting, index.df, index.n_live)
-        return search_index(index, weights, weighting, k)
+        return weigh_queries(self.theta, self.own, weighting, index.df, index.n_live)
 
     def ndcg(self, found: Sequence[SeqHits], places: Sequence[int] | None = None) -> float:
         """Mean nDCG@10 of the questions at some places (None: all); one that finds nothing counts 0."""
@@ -174,7 +177,7 @@ class DevEvaluation:
             if self._settings.late:
                 some = _spread(len(first), self._settings.late_queries)
                 few = [(first[i][0][: self._settings.late], first[i][1][: self._settings.late]) for i in some]
-                second = self.second_stage(passage, encoded, few, some)
+                second = self.second_stage(passage, encoded, few, weighting, some)
                 blended = [reordered(hits, own, self._settings.blend) for hits, own in zip(few, second, strict=True)]
                 found.setdefault("late", {})[name] = encoded.ndcg(blended, some)
         return found
@@ -203,6 +206,7 @@ class DevEvaluation:
         passage: TrainableEncoder,
         encoded: EncodedSet,
         first: Sequence[SeqHits],
+        weighting: Weighting,
         places: Sequence[int] | None = None,
     ) -> list[NDArray[np.float64]]:
         """The scores that late search blends with the first stage's, f64 for each candidate of each question.
@@ -211,12 +215,15 @@ class DevEvaluation:
             passage: encodes the candidates, each once.
             encoded: the questions.
             first: each question's candidates.
+            weighting: of the questions where they meet V_theta of passages.
             places: which questions these are; None for all.
         """
         asked = range(len(encoded.dense)) if places is None else places
         wanted = np.unique(np.concatenate([seqs for seqs, _ in first]))
-        score = self._by_dense if self._dense else self._by_theta
-        return score(passage, encoded, wanted, [(i, seqs) for i, (seqs, _) in zip(asked, first, strict=True)])
+        pairs = [(i, seqs) for i, (seqs, _) in zip(asked, first, strict=True)]
+        if self._dense:
+            return self._by_dense(passage, encoded, wanted, pairs)
+        return self._by_theta(passage, encoded, wanted, pairs, encoded.weights(weighting))
 
     def _by_dense(
         self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
@@ -227,18 +234,21 @@ class DevEvaluation:
         return [(vectors[np.searchsorted(wanted, seqs)] @ encoded.dense[i]).astype(np.float64) for i, seqs in asked]
 
     def _by_theta(
-        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
+        self,
+        passage: TrainableEncoder,
+        encoded: EncodedSet,
+        wanted: NDArray[np.uint64],
+        asked: Sequence[_Asked],
+        weights: SparseVectors,
     ) -> list[NDArray[np.float64]]:
-        """<V_theta(q), V_theta(p)>, section 3.4 of the paper."""
+        """<w(q), V_theta(p)>; section 3.4 of the paper has V_theta(q) in the place of w(q)."""
         k, dim = self._model.max_active_dims.passage, encoded.judged.index.dim
         vectors: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
         for texts, found in self._read(passage, encoded, wanted):
             active = active_vectors(passage, found, self._reader.own_dims(texts), k)
             vectors += list(active.sparse(active.theta, dim, k))
         return [
-            pairwise_scores(encoded.theta.row(i), [vectors[at] for at in np.searchsorted(wanted, seqs)]).astype(
-                np.float64
-            )
+            pairwise_scores(weights.row(i), [vectors[at] for at in np.searchsorted(wanted, seqs)]).astype(np.float64)
             for i, seqs in asked
         ]
 

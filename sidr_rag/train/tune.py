@@ -182,7 +182,7 @@ def _late(
     by_set = []
     for one in sets:
         first = one.weighted(weighting, candidates)
-        second = evaluation.second_stage(passage, one, first)
+        second = evaluation.second_stage(passage, one, first, weighting)
         by_set.append(
             [
                 one.ndcg([reordered(hits, own, share) for hits, own in zip(first, second, strict=True)])

@@ -76,8 +76,8 @@ def test_the_blend_is_tuned_with_the_second_stage_that_late_search_takes(
     seen = []
     second_stage = DevEvaluation.second_stage
 
-    def looked_at(self, passage, encoded, first, places=None):
-        seen.append((first, second_stage(self, passage, encoded, first, places)))
+    def looked_at(self, passage, encoded, first, weighting, places=None):
+        seen.append((first, second_stage(self, passage, encoded, first, weighting, places)))
         return seen[-1][1]
 
     monkeypatch.setattr(DevEvaluation, "second_stage", looked_at)

@@ -100,7 +100,8 @@ class Pipeline:
         if not embedded:
             return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK)
         reranker = "both" if request.reranker is None else request.reranker
-        return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK_EMBEDDED, reranker=reranker)
+        m = request.rerank or AUTO_RERANK_EMBEDDED
+        return replace(request, search="beta", rerank=m, reranker=reranker, fill=True)
 
     # Inside
 
@@ -129,6 +130,8 @@ class Pipeline:
                 stage = first_stage_of(request.first_stage)
                 m = max(request.k, request.rerank)
                 hits = self.first.hits(stage, queries, m, request.filter, index, request.weight_floor)
+                if request.fill:
+                    hits = self._filled(hits, queries, request, index)
             else:
                 weights = self.first.weighed(queries.represented, queries.bags, index)
                 hits = self.full.hits(weights, request.k, request.filter, index)
@@ -136,6 +139,20 @@ class Pipeline:
         if least is not None:
             hits = [(seqs[scores >= least], scores[scores >= least]) for seqs, scores in hits]
         return hits
+
+    def _filled(self, hits: list[SeqHits], queries: Queries, request: Request, index: BotIndex) -> list[SeqHits]:
+        """Hits with the best of full search after those of queries that have fewer than k; their own score is 0."""
+        short = [i for i, (seqs, _) in enumerate(hits) if len(seqs) < min(request.k, index.n_live)]
+        if not short:
+            return hits
+        weights = self.first.weighed(queries.theta, queries.bags, index)
+        rows = SparseVectors.from_rows([weights.row(i) for i in short], weights.dim)
+        filled = list(hits)
+        for i, (found, _) in zip(short, self.full.hits(rows, request.k, request.filter, index), strict=True):
+            seqs, scores = hits[i]
+            more = found[~np.isin(found, seqs)][: request.k - len(seqs)]
+            filled[i] = np.concatenate([seqs, more]), np.concatenate([scores, np.zeros(len(more), np.float32)])
+        return filled
 
     def _consistent(self, search: Callable[[BotIndex], list[SeqHits]]) -> Found:
         """Hits with the rows they name; searched again where a found passage was deleted before it was read."""

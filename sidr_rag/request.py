@@ -62,6 +62,8 @@ class Request:
     query_repr: str = "theta"
     max_active_dims: int | None = None
     weight_floor: float = 0.0
+    fill: bool = False
+    """Whether full search fills up what beta search finds too little of; `search="auto"` decides it."""
 
     @classmethod
     def of(cls, *, filter: Mapping[str, Any] | None, **values: Any) -> Request:

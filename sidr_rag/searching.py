@@ -67,8 +67,9 @@ class Searching(Collection):
             search: "beta" (the bag-of-tokens index, or another `first_stage`), "full" (V_theta of every passage,
                 embedding what is missing), "alpha" (the query's bag against V_theta of every passage), or "auto": beta
                 with late re-ranking (m = 20 where `rerank` is 0) until every passage is embedded, see `embed`; then
-                late re-ranking of m = 100 by both heads for a model with a dense head, such as the bundled one, and
-                full search for any other. Passages that were added since, up to 32, are embedded within a full search,
+                late re-ranking of m = 100 by both heads for a model with a dense head, such as the bundled one (where
+                fewer than k passages share a token with the query, full search adds to them), and full search for any
+                other. Passages that were added since, up to 32, are embedded within a full search,
                 so that they are ranked in one list with the rest; with more of them, all are searched by beta and late
                 again. In every search the query's weights are what the store's weighting makes of its vector; with
                 `weighting="binary"` they are the vector itself, as in the paper.

@@ -79,6 +79,29 @@ def test_the_weighting_decides_the_querys_weights_and_binary_leaves_them(make, e
             assert r.score == pytest.approx(expected, rel=1e-6)
 
 
+def test_auto_over_an_embedded_store_finds_what_shares_no_token_with_the_question():
+    question, answer = "When do I get my money back?", "Refunds are paid within thirty days."
+    others = [f"The {a} of the {b} is {c}." for a in ("colour", "weight") for b in ("door", "roof") for c in ("7", "9")]
+    more = [f"Parcel {i} goes by sea." for i in range(40)]
+    with SiDR.from_texts([answer, *others, *more], ids=[f"t{i}" for i in range(49)]) as sidr:
+        assert "t0" not in ids(sidr.search(question, k=49, search="auto")), "nothing is embedded yet"
+        sidr.embed()
+        beta = ids(sidr.search(question, k=49))
+        assert "t0" not in beta
+        found = sidr.search(question, k=5, search="auto")
+        assert "t0" in ids(found)
+        assert len(found) == 5
+        assert next(r for r in found if r.passage.id == "t0").beta_score == 0.0
+        assert [r.score for r in found] == sorted((r.score for r in found), reverse=True)
+        everything = ids(sidr.search(question, k=49, search="auto"))
+        assert len(set(everything)) == len(everything) > len(beta)
+        assert set(beta) <= set(everything)
+        assert ids(sidr.search(question, k=0, search="auto")) == []
+        assert "t0" not in ids(sidr.search(question, k=5, search="auto", min_score=0.1)), "beta's score of it is 0"
+        assert ids(sidr.search(question, k=5, search="auto", filter={"kind": "none"})) == []
+        assert [ids(r) for r in sidr.search([question, question], k=5, search="auto")] == [ids(found)] * 2
+
+
 def test_a_small_store_is_embedded_by_its_first_search(make, encoder):
     sidr = make(encoder=encoder)
     sidr.add(texts(full.FEW_MISSING))

@@ -15,6 +15,7 @@ from sidr_rag.fork_gate import FORK_GATE
 from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.passages import Row
 from sidr_rag.index.store import StaleStateError, Store
+from sidr_rag.request import FilledRequest
 from sidr_rag.request import Request as Request
 from sidr_rag.request import SearchArguments as SearchArguments
 from sidr_rag.rerank.first import FirstStages
@@ -101,7 +102,7 @@ class Pipeline:
             return replace(request, search="beta", rerank=request.rerank or AUTO_RERANK)
         reranker = "both" if request.reranker is None else request.reranker
         m = request.rerank or AUTO_RERANK_EMBEDDED
-        return replace(request, search="beta", rerank=m, reranker=reranker, fill=True)
+        return FilledRequest.like(replace(request, search="beta", rerank=m, reranker=reranker))
 
     # Inside
 
@@ -130,7 +131,7 @@ class Pipeline:
                 stage = first_stage_of(request.first_stage)
                 m = max(request.k, request.rerank)
                 hits = self.first.hits(stage, queries, m, request.filter, index, request.weight_floor)
-                if request.fill:
+                if isinstance(request, FilledRequest):
                     hits = self._filled(hits, queries, request, index)
             else:
                 weights = self.first.weighed(queries.represented, queries.bags, index)

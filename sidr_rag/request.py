@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from sidr_rag.errors import InvalidInputError, InvalidTypeError
@@ -62,8 +62,6 @@ class Request:
     query_repr: str = "theta"
     max_active_dims: int | None = None
     weight_floor: float = 0.0
-    fill: bool = False
-    """Whether full search fills up what beta search finds too little of; `search="auto"` decides it."""
 
     @classmethod
     def of(cls, *, filter: Mapping[str, Any] | None, **values: Any) -> Request:
@@ -95,6 +93,15 @@ class Request:
     def representation(self) -> str:
         """What stands for the query in the first stage."""
         return "bot" if self.first_stage == "lexical" or self.search == "alpha" else self.query_repr
+
+
+class FilledRequest(Request):
+    """A beta search that full search fills up where it finds fewer than k; what `search="auto"` may stand for."""
+
+    @classmethod
+    def like(cls, request: Request) -> FilledRequest:
+        """The same with filling up."""
+        return cls(**{field.name: getattr(request, field.name) for field in fields(Request)})
 
 
 def _share(name: str, value: Any) -> float:

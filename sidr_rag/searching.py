@@ -82,7 +82,8 @@ class Searching(Collection):
             reranker: None or "blend" (the model's own way: its dense head if it has one, else V_theta, blended with the
                 first stage's score as the model says), "both" (the same with the dense head and V_theta, half each:
                 better, and embedding the candidates takes half as long again), "theta" (V_theta of the candidates, as
-                in the paper), "dense" (the dense head), a `BiEncoder`, a `CrossEncoder`, an `Encoder` (V_theta of
+                in the paper), "dense" (the dense head), "maxsim" (token by token, see `sidr_rag.rerank.maxsim`: kept
+                passages take 48 bytes a token), a `BiEncoder`, a `CrossEncoder`, an `Encoder` (V_theta of
                 another model), a `Blend` of one of these with the first stage's score, an object with a `rerank`
                 method, or a callable with the same arguments; see `sidr_rag.rerank`.
             query_repr: "theta", "lex", "bin" or "bot".

@@ -35,7 +35,7 @@ _GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 class Body(Protocol):
-    """Token ids to one dense vector a text; safe to share between threads."""
+    """Token ids to one dense vector a text, or one a token; safe to share between threads."""
 
     batch_tokens: int
 
@@ -46,6 +46,10 @@ class Body(Protocol):
         kinds: Sequence[Sequence[int]] | None = None,
     ) -> NDArray[np.float32]:
         """f32[len(sequences), hidden]: mean or first of the last hidden states."""
+        ...
+
+    def token_states(self, sequences: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+        """The last hidden states of each sequence, f32[tokens, hidden], special tokens included."""
         ...
 
 
@@ -157,7 +161,10 @@ class Backbones:
         backbone = self.get(side, n_tokens)
         body: Body | None = getattr(backbone, "body", None)
         if body is None:
-            raise InvalidInputError(f"model {self._config.name!r}: a {self._config.architecture!r} has no dense head")
+            raise InvalidInputError(
+                f"model {self._config.name!r}: of a {self._config.architecture!r} only vocabulary weights can be had; "
+                "use reranker='theta', or give a BiEncoder"
+            )
         return body
 
     def _weight_key(self, side: Side) -> str:

@@ -39,7 +39,7 @@ from sidr_rag.encoder.sparsify import (
     merged_rows,
     sparse_row,
 )
-from sidr_rag.encoder.windows import Item, WindowMeans, chunks, dense_vectors, length_batches, windows
+from sidr_rag.encoder.windows import Item, WindowMeans, chunks, dense_vectors, length_batches, token_vectors, windows
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.types import SparseVectors
 
@@ -189,6 +189,27 @@ class Encoder:
             parts.append(np.stack([vector for vector in found if vector is not None]))
         return np.concatenate(parts)
 
+    def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[NDArray[np.float32]]:
+        """One vector for each token: the body's last hidden states, which `sidr_rag.rerank.maxsim` compares.
+
+        Args:
+            texts: any lengths; longer ones are read in windows, whose tokens follow each other.
+            side: "query" or "passage".
+
+        Returns:
+            for each text f32[tokens, hidden], the first and last special token of every window included.
+
+        Raises:
+            InvalidInputError: if the model is not a BERT that the library runs itself.
+            InvalidTypeError: if `texts` is no sequence of strings.
+        """
+        check_texts(texts)
+        found: list[NDArray[np.float32]] = []
+        for part in chunks(texts, _TEXTS_AT_ONCE):
+            items, n_tokens = self._windows(self._token_ids(part, side), side)
+            found += token_vectors(items, len(part), self._backbones.get_body(side, n_tokens))
+        return found
+
     def forget_recent(self) -> None:
         """Drop the dense vectors that came along with V_theta and were not asked for: the next costs a reading."""
         self._recent.clear()
@@ -197,6 +218,11 @@ class Encoder:
     def dense_width(self) -> int:
         """Numbers in a vector of the dense head; 0 where there is none."""
         return self.config.bert.hidden_size if self.config.dense and self.config.bert else 0
+
+    @property
+    def token_width(self) -> int:
+        """Numbers in a token's vector; 0 where there are none, see `encode_tokens`."""
+        return self.config.bert.hidden_size if self.config.bert else 0
 
     @property
     def dense_fingerprint(self) -> str:

@@ -77,6 +77,13 @@ class NumpyBody:
             states = self.states(sequences, kinds)
         return summaries_of(states, bounds, pooling)
 
+    def token_states(self, sequences: Sequence[Sequence[int]]) -> list[Array]:
+        """The last hidden states of each sequence, f32[tokens, hidden], special tokens included."""
+        bounds = bounds_of(sequences)
+        with few_threads(bounds[-1]):
+            states = self.states(sequences)
+        return [np.ascontiguousarray(states[:, a:b].T) for a, b in pairwise(bounds)]
+
     def linear(self, x: Array, name: str) -> Array:
         """A linear layer over columns."""
         y: Array = self._weights[f"{name}.weight"] @ x

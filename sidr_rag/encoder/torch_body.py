@@ -145,6 +145,13 @@ class TorchBody:
         vectors: NDArray[np.float32] = found.float().cpu().numpy()
         return vectors
 
+    def token_states(self, sequences: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+        """The last hidden states of each sequence, f32[tokens, hidden], special tokens included."""
+        with torch.inference_mode():
+            states, _, lengths = self.pack(sequences)
+            whole: NDArray[np.float32] = states.float().cpu().numpy()
+        return [whole[i, :n].copy() for i, n in enumerate(lengths)]
+
     def linear(self, x: Tensor, name: str) -> Tensor:
         """A linear layer, in the compute type."""
         return F.linear(x.to(self.compute), self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])

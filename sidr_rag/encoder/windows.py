@@ -86,6 +86,16 @@ def dense_vectors(
     return means.vectors(head)
 
 
+def token_vectors(items: Sequence[Item], n: int, body: Body, max_items: int = 256) -> list[NDArray[np.float32]]:
+    """The states of each text's tokens, window after window: n arrays f32[tokens, hidden]; see `dense_vectors`."""
+    parts: list[dict[int, NDArray[np.float32]]] = [{} for _ in range(n)]
+    places = [(place, ids) for place, (_, ids) in enumerate(items)]
+    for batch in length_batches(places, body.batch_tokens, max_items):
+        for (place, _), states in zip(batch, body.token_states([ids for _, ids in batch]), strict=True):
+            parts[items[place][0]][place] = states
+    return [np.concatenate([own[place] for place in sorted(own)]) for own in parts]
+
+
 class WindowMeans:
     """One vector for each of n texts, which all have a window: the mean of its windows' vectors, by their lengths."""
 

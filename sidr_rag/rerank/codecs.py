@@ -103,6 +103,23 @@ class HalfVectors:
         return np.frombuffer(second, np.float16).astype(np.float32)
 
 
+class SignVectors:
+    """One vector for each token of a text, of which the signs are kept: 1 bit a number, 48 bytes a token of 384."""
+
+    name = "sign"
+
+    def encode(self, vector: NDArray[np.uint8]) -> Blobs:
+        """The bits as they are: u8[tokens, width / 8]."""
+        return np.array(vector.shape[1:], np.uint16).tobytes(), vector.tobytes()
+
+    def decode(self, first: bytes, second: bytes) -> NDArray[np.uint8]:
+        """The same bits."""
+        (width,) = np.frombuffer(first, np.uint16, count=1)
+        if not width:
+            raise ValueError("no vectors of tokens")
+        return np.frombuffer(second, np.uint8).reshape(-1, int(width))
+
+
 def weight_codec(precision: str) -> HalfWeights | ByteWeights:
     """The codec of V_theta for an `embedding_precision`.
 

@@ -15,12 +15,13 @@ from sidr_rag.errors import InvalidInputError, InvalidTypeError
 from sidr_rag.index.passages import Row
 from sidr_rag.protocols import Reranker
 from sidr_rag.rerank.bi_encoder import BiEncoder
-from sidr_rag.rerank.codecs import ByteVectors, HalfWeights
+from sidr_rag.rerank.codecs import ByteVectors, HalfWeights, SignVectors
 from sidr_rag.rerank.late import DenseEmbedder, PassageEmbedder, blend_scores
+from sidr_rag.rerank.maxsim import TokenEmbedder
 from sidr_rag.rerank.queries import Queries
 from sidr_rag.types import SparseVectors
 
-NAMED = ("theta", "dense", "blend", "both")
+NAMED = ("theta", "dense", "maxsim", "blend", "both")
 
 Scoring: TypeAlias = Callable[[int, list[Row], NDArray[np.float32]], NDArray[np.float64]]
 """(number of the query, candidates, their first-stage scores f32[n]) -> f64[n]."""
@@ -95,6 +96,13 @@ class SecondStages:
         space = self._theta.cache.space(encoder.dense_fingerprint, ByteVectors())
         return DenseEmbedder(encoder.encode_dense, space, encoder.dense_width)
 
+    @property
+    def tokens(self) -> TokenEmbedder:
+        """Vectors of passages' tokens."""
+        encoder = self._encoder
+        space = self._theta.cache.space(encoder.fingerprint, SignVectors())
+        return TokenEmbedder(encoder.encode_tokens, space, encoder.token_width)
+
     def scoring(
         self, choice: str | Reranker | Any | None, queries: Queries, weigh: Weigh = lambda theta: theta
     ) -> Scoring:
@@ -126,6 +134,8 @@ class SecondStages:
             # V_theta first: the dense vector comes along with it.
             theta_of, dense_of = self._plain("theta", queries, weigh), self._by_head(queries)
             return lambda i, rows, first: blend_scores(theta_of(i, rows, first), dense_of(i, rows, first), 0.5)
+        if choice == "maxsim":
+            return self._by_tokens(queries)
         if isinstance(choice, BiEncoder):
             return self._by_bi_encoder(queries, choice)
         if isinstance(choice, Encoder):
@@ -156,6 +166,12 @@ class SecondStages:
         with clocked("encode"):
             vectors = self._encoder.encode_dense(queries.texts, "query")
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
+
+    def _by_tokens(self, queries: Queries) -> Scoring:
+        embedder = self.tokens
+        with clocked("encode"):
+            states = self._encoder.encode_tokens(queries.texts, "query")
+        return lambda i, rows, _: embedder.scores(states[i], _contents(rows))
 
     def _by_bi_encoder(self, queries: Queries, model: BiEncoder) -> Scoring:
         with clocked("encode"):

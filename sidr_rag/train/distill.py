@@ -17,7 +17,7 @@ from sidr_rag.search.weighting import Weighting, weigh_queries
 from sidr_rag.train.guide import Guide
 from sidr_rag.train.negatives import NONE, Teacher
 from sidr_rag.train.pool import Pool
-from sidr_rag.train.sections import CrossTeacher, Distillation
+from sidr_rag.train.sections import CrossTeacher, Distillation, TaughtTerm
 from sidr_rag.train.teachers import CrossEncoder, DenseScores, Progress, cross_name, dense_scores
 from sidr_rag.train.texts import TextReader
 from sidr_rag.types import SparseVectors
@@ -26,7 +26,7 @@ from sidr_rag.types import SparseVectors
 _LEXICAL = Weighting((1, 2, 4), (1.0, 0.35, 0.25), 1.0, 0.5, 0.4, 0.0)
 _PAIRS_AT_ONCE = 256
 _QUERY_TOKENS = 64
-_ENCODED: tuple[Literal["full", "weighted_full", "dense"], ...] = ("full", "weighted_full", "dense")
+_ENCODED: tuple[TaughtTerm, ...] = ("full", "weighted_full", "dense", "maxsim")
 
 Target = tuple[str, float, NDArray[np.float32], float]
 

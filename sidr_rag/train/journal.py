@@ -17,6 +17,7 @@ _SHORT = {
     "full": "full",
     "weighted_full": "weighted full",
     "dense": "dense",
+    "maxsim": "maxsim",
 }
 
 

@@ -199,6 +199,29 @@ class TrainableEncoder(nn.Module):
         """The state of each text's first token, scaled to length 1: f32[texts, hidden]."""
         return F.normalize(_ordered([pack.hidden[:, 0] for pack in encoded], encoded), dim=-1)
 
+    def maxsim(self, queries: Encoded, passages: Encoded) -> Tensor:
+        """What late search by token vectors scores, f32[queries, passages]: see `sidr_rag.rerank.maxsim`.
+
+        A passage's token vectors are signs; the gradient passes to the states as if they had not been rounded.
+        """
+        states = [_real_states(pack) for pack in queries]
+        places = torch.cat([pack.places.repeat_interleave(n) for pack, (_, n) in zip(queries, states, strict=True)])
+        asked = F.normalize(torch.cat([state for state, _ in states]), dim=-1).to(self.dtype)
+        share = torch.zeros((sum(len(pack.places) for pack in queries), len(asked)), device=asked.device)
+        share[places, torch.arange(len(asked), device=asked.device)] = 1.0
+        share = share / share.sum(dim=1, keepdim=True)
+        best = []
+        for pack in passages:
+            smooth = F.normalize(pack.hidden, dim=-1)
+            signs = torch.where(pack.hidden >= 0, 1.0, -1.0) * pack.hidden.shape[-1] ** -0.5
+            vectors = smooth + (signs - smooth).detach()
+            if pack.real is not None:
+                # Padding that repeats the first token's vector cannot change a maximum.
+                vectors = torch.where(pack.real[:, :, None], vectors, vectors[:, :1])
+            found = (vectors.to(self.dtype) @ asked.t()).amax(dim=1).float()
+            best.append(found @ share.t())
+        return _ordered(best, passages).t()
+
     def weights_at(self, encoded: Encoded, dims: Tensor) -> Tensor:
         """V_theta before sparsification, on some dimensions: f32[texts, len(dims)].
 
@@ -279,6 +302,14 @@ def packed_places(lengths: Sequence[int], most_tokens: int, spare: float = 0.2) 
                 continue
         groups.append([i])
     return groups
+
+
+def _real_states(pack: Pack) -> tuple[Tensor, Tensor]:
+    """The states of a pack's tokens in turn, f32[tokens, hidden], and how many each sequence has."""
+    if pack.real is None:
+        n, tokens, width = pack.hidden.shape
+        return pack.hidden.reshape(n * tokens, width), torch.full((n,), tokens, device=pack.hidden.device)
+    return pack.hidden[pack.real], pack.real.sum(dim=1)
 
 
 def _padded(sequences: Sequence[Sequence[int]], longest: int) -> Tensor:

@@ -213,6 +213,8 @@ class Objective(nn.Module):
         for term in on:
             if term == "dense":
                 scores = self.encoder("query").dense(encoded) @ passage.dense(found).t()
+            elif term == "maxsim":
+                scores = self.encoder("query").maxsim(encoded, found)
             else:
                 scores = dense_rows(places, queries[term] * vectors.real, len(dims)) @ weights.t()
             self._add(step, term, scores, columns, allowed)

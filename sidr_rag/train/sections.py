@@ -11,9 +11,9 @@ from sidr_rag.search.weighting import Weighting
 
 SourceFormat = Literal["pairs", "dpr", "beir"]
 Directions = Literal["both", "query", "passage"]
-Target = Literal["weighted", "query_bot", "full", "weighted_full", "dense"]
-TERMS = ("full", "query_bot", "bot_passage", "weighted", "weighted_full", "dense")
-ENCODED_TERMS = ("full", "weighted_full", "bot_passage", "dense")
+TaughtTerm = Literal["weighted", "query_bot", "full", "weighted_full", "dense", "maxsim"]
+TERMS = ("full", "query_bot", "bot_passage", "weighted", "weighted_full", "dense", "maxsim")
+ENCODED_TERMS = ("full", "weighted_full", "bot_passage", "dense", "maxsim")
 """Those that encode passages."""
 
 
@@ -177,11 +177,12 @@ class Distillation:
         cache: folder of scores and vectors; relative to the configuration's folder.
         dense: the bi-encoder whose vectors of all queries and passages are computed once and kept on disk; it also
             tells false negatives apart.
-        guide: a second one, whose cosines teach "full", "weighted_full" and "dense" in the place of the first's. It
-            reads the texts of each batch as they come, so that a large one need not read every passage first.
+        guide: a second one, whose cosines teach the terms that encode passages in the place of the first's. It reads
+            the texts of each batch as they come, so that a large one need not read every passage first.
         cross: the cross-encoder.
         loss: "kl" (of the distributions over the candidates) or "margin_mse" (of the score differences).
-        terms: factor of each student score that learns: "weighted", "query_bot", "full", "weighted_full", "dense".
+        terms: factor of each student score that learns: "weighted", "query_bot", "full", "weighted_full", "dense",
+            "maxsim".
         dense_terms: the same for the dense teacher; candidates are the batch's passages.
         dense_temperature: divides the dense teacher's cosines.
         anchor: factor of 1 - cosine between the dense head's vectors and the dense teacher's.
@@ -193,8 +194,8 @@ class Distillation:
     guide: DenseTeacher | None = None
     cross: CrossTeacher | None = None
     loss: Literal["kl", "margin_mse"] = "kl"
-    terms: dict[Target, float] = field(default_factory=lambda: {"weighted": 1.0})
-    dense_terms: dict[Target, float] = field(default_factory=dict)
+    terms: dict[TaughtTerm, float] = field(default_factory=lambda: {"weighted": 1.0})
+    dense_terms: dict[TaughtTerm, float] = field(default_factory=dict)
     dense_temperature: float = 0.05
     anchor: float = 0.0
     candidates: int = 4

@@ -79,6 +79,61 @@ def cross_head():
     return make
 
 
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory):
+    """A function (name, seed, **config) -> folder of a tiny model in the library's own layout, weights by the seed."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def make(name, seed, **config):
+        draw = np.random.default_rng(seed).normal
+        shapes = {
+            "embeddings.word_embeddings.weight": (1103, 16),
+            "embeddings.position_embeddings.weight": (64, 16),
+            "embeddings.token_type_embeddings.weight": (2, 16),
+            "encoder.layer.0.intermediate.dense.weight": (32, 16),
+            "encoder.layer.0.intermediate.dense.bias": (32,),
+            "encoder.layer.0.output.dense.weight": (16, 32),
+            "encoder.layer.0.output.dense.bias": (16,),
+        }
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes[f"encoder.layer.0.attention.{part}.weight"] = (16, 16)
+            shapes[f"encoder.layer.0.attention.{part}.bias"] = (16,)
+        weights = {f"bert_model.{n}": (draw(size=s) * 0.3).astype(np.float32) for n, s in shapes.items()}
+        layer = "bert_model.encoder.layer.0"
+        for norm in (
+            "bert_model.embeddings.LayerNorm",
+            f"{layer}.attention.output.LayerNorm",
+            f"{layer}.output.LayerNorm",
+            "ln",
+        ):
+            weights |= {f"{norm}.weight": np.ones(16, np.float32), f"{norm}.bias": np.zeros(16, np.float32)}
+        path = folder / name
+        path.mkdir()
+        described = {
+            "name": name,
+            "vocab_offset": 104,
+            "max_active_dims": {"query": 8, "passage": 16},
+            "max_length": 32,
+            "bert": {
+                "hidden_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "intermediate_size": 32,
+                "max_position_embeddings": 64,
+                "vocab_size": 1103,
+            },
+            **config,
+        }
+        (path / "config.json").write_text(json.dumps(described), encoding="utf-8")
+        save_file(weights, path / "model.safetensors")
+        words = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        vocab = "\n".join([*words, *(f"a{i}" for i in range(999))]) + "\n"
+        (path / "vocab.txt").write_text(vocab, encoding="utf-8")
+        return path
+
+    return make
+
+
 @pytest.fixture(params=["numpy", "torch"])
 def backend(request):
     if request.param == "torch":

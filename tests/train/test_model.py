@@ -5,6 +5,7 @@ import torch
 from sidr_rag.encoder import load_encoder
 from sidr_rag.encoder.config import DenseHead, PerSide
 from sidr_rag.errors import InvalidInputError
+from sidr_rag.rerank.maxsim import maxsim, signs_of, unit_rows
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train.model import TrainableEncoder, packed_places
 from sidr_rag.train.projection import max_logits
@@ -70,6 +71,30 @@ def test_the_dense_head_is_the_normalised_mean(tiny):
     (pack,) = encoder.encode([reader.query(TEXTS[0])])
     mean = pack.hidden[0].mean(dim=0)
     torch.testing.assert_close(encoder.dense([pack])[0], mean / mean.norm())
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_maxsim_is_what_late_search_scores(tiny, tiny_base, backend):
+    encoder, reader, _ = tiny
+    library = load_encoder(tiny_base, backend=backend, device="cpu")
+    queries = [text for text in TEXTS if len(text.split()) < 8]
+    with torch.no_grad():
+        asked = encoder.encode([reader.query(text) for text in queries])
+        found = encoder.encode([reader.passage(text) for text in TEXTS])
+        got = encoder.maxsim(asked, found)
+    assert got.shape == (len(queries), len(TEXTS))
+    passages = [signs_of(states) for states in library.encode_tokens(TEXTS)]
+    for i, states in enumerate(library.encode_tokens(queries, "query")):
+        expected = [maxsim(unit_rows(states), bits) for bits in passages]
+        np.testing.assert_allclose(got[i], expected, atol=1e-5)
+
+
+def test_the_gradient_of_maxsim_passes_the_rounding(tiny):
+    encoder, reader, _ = tiny
+    encoder.zero_grad()
+    packs = encoder.encode([reader.passage(text) for text in TEXTS])
+    encoder.maxsim(encoder.encode([reader.query(TEXTS[0])]), packs)[0, 3].backward()
+    assert float(encoder.embeddings.word_embeddings.weight.grad.abs().sum()) > 0
 
 
 def test_the_fused_projection_has_the_gradient_of_the_plain_one(monkeypatch):

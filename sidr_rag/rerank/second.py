@@ -37,7 +37,7 @@ class Blend:
     The late score is `share * z(first) + (1 - share) * z(second)`, z-scores over the candidates of a query.
 
     Attributes:
-        second: "theta", "dense", "both", or any other second stage.
+        second: "theta", "dense", "maxsim", "both", or any other second stage.
         share: of the first stage's score, 0 (the second alone) to 1.
     """
 
@@ -97,11 +97,12 @@ class SecondStages:
         return DenseEmbedder(encoder.encode_dense, space, encoder.dense_width)
 
     @property
-    def tokens(self) -> TokenEmbedder:
-        """Vectors of passages' tokens."""
-        encoder = self._encoder
-        space = self._theta.cache.space(encoder.fingerprint, SignVectors())
-        return TokenEmbedder(encoder.encode_tokens, space, encoder.token_width)
+    def tokens(self) -> TokenEmbedder | None:
+        """Vectors of passages' tokens, if the model gives them."""
+        encoder, width = self._encoder, getattr(self._encoder, "token_width", 0)
+        if not width:
+            return None
+        return TokenEmbedder(encoder.encode_tokens, self._theta.cache.space(encoder.fingerprint, SignVectors()), width)
 
     def scoring(
         self, choice: str | Reranker | Any | None, queries: Queries, weigh: Weigh = lambda theta: theta
@@ -114,7 +115,7 @@ class SecondStages:
             weigh: of V_theta(q) before it meets V_theta of passages; by default it stays as it is.
 
         Raises:
-            InvalidInputError: if the model has no dense head and one is asked for.
+            InvalidInputError: if a dense head or vectors of tokens are asked for and the model has none.
         """
         if choice is None or choice in ("blend", "both"):
             own = "both" if choice == "both" else "dense" if self._has_dense else "theta"
@@ -169,6 +170,11 @@ class SecondStages:
 
     def _by_tokens(self, queries: Queries) -> Scoring:
         embedder = self.tokens
+        if embedder is None:
+            raise InvalidInputError(
+                f"reranker: the model {self._encoder.config.name!r} gives no vectors of tokens, which 'maxsim' needs; "
+                "choose 'theta', or give a BiEncoder"
+            )
         with clocked("encode"):
             states = self._encoder.encode_tokens(queries.texts, "query")
         return lambda i, rows, _: embedder.scores(states[i], _contents(rows))

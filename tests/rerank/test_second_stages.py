@@ -137,6 +137,9 @@ def test_other_choices_are_refused(sidr):
     for reranker in ("dense", "both", Blend("both")):
         with pytest.raises(InvalidInputError, match="no dense head"):
             sidr.search("copper", rerank=3, reranker=reranker)
+    for reranker in ("maxsim", Blend("maxsim")):
+        with pytest.raises(InvalidInputError, match="no vectors of tokens"):
+            sidr.search("copper", rerank=3, reranker=reranker)
     assert sidr.search("zebra", rerank=3, reranker="theta") == []
 
 

@@ -27,7 +27,7 @@ from sidr_rag.rerank.second import Scoring, SecondStages
 from sidr_rag.search.beta import BetaKernel
 from sidr_rag.search.filters import Filter
 from sidr_rag.search.searcher import SearchPool, SeqHits
-from sidr_rag.search.weighting import BINARY, Weighting
+from sidr_rag.search.weighting import BINARY, Weighting, idf
 from sidr_rag.types import SearchResult, SparseVectors
 
 Found: TypeAlias = "tuple[list[SeqHits], dict[int, Row], BotIndex]"
@@ -112,7 +112,10 @@ class Pipeline:
         if request.rerank and request.k:
             with clocked("second_stage"):
                 scoring = self.second.scoring(
-                    request.reranker, asked, lambda theta: self.first.weighed(theta, asked.bags, index)
+                    request.reranker,
+                    asked,
+                    lambda theta: self.first.weighed(theta, asked.bags, index),
+                    lambda dims: idf(index.df[dims], index.n_live),
                 )
                 return self._reranked(scoring, hits, rows, request)
         first = request.search == "beta"

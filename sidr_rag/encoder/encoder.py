@@ -6,7 +6,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.costs import note_read
-from sidr_rag.encoder.backbones import Backbone, Backbones
+from sidr_rag.encoder.backbones import Backbones
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
+from sidr_rag.encoder.logits import pooled_logits, screened_logits
 from sidr_rag.encoder.model_tokenizer import load_tokenizer, special_token_ids
 from sidr_rag.encoder.recent import RecentVectors
 from sidr_rag.encoder.resolve import resolve_model
@@ -36,10 +36,17 @@ from sidr_rag.encoder.sparsify import (
     Row,
     Sparsification,
     bag_row,
-    merged_rows,
     sparse_row,
 )
-from sidr_rag.encoder.windows import Item, WindowMeans, chunks, dense_vectors, length_batches, token_vectors, windows
+from sidr_rag.encoder.windows import (
+    TokenVectors,
+    WindowMeans,
+    chunks,
+    dense_vectors,
+    length_batches,
+    token_vectors,
+    windows,
+)
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.types import SparseVectors
 
@@ -189,7 +196,7 @@ class Encoder:
             parts.append(np.stack([vector for vector in found if vector is not None]))
         return np.concatenate(parts)
 
-    def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[NDArray[np.float32]]:
+    def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[TokenVectors]:
         """One vector for each token: the body's last hidden states, which `sidr_rag.rerank.maxsim` compares.
 
         Args:
@@ -197,17 +204,18 @@ class Encoder:
             side: "query" or "passage".
 
         Returns:
-            for each text f32[tokens, hidden], the first and last special token of every window included.
+            for each text its tokens' dimensions and vectors f32[tokens, hidden], without the special ones.
 
         Raises:
             InvalidInputError: if the model is not a BERT that the library runs itself.
             InvalidTypeError: if `texts` is no sequence of strings.
         """
         check_texts(texts)
-        found: list[NDArray[np.float32]] = []
+        found: list[TokenVectors] = []
         for part in chunks(texts, _TEXTS_AT_ONCE):
             items, n_tokens = self._windows(self._token_ids(part, side), side)
-            found += token_vectors(items, len(part), self._backbones.get_body(side, n_tokens))
+            body = self._backbones.get_body(side, n_tokens)
+            found += token_vectors(items, len(part), body, self.tokenizer.vocabulary.token_to_dim)
         return found
 
     def forget_recent(self) -> None:
@@ -259,37 +267,14 @@ class Encoder:
         means = WindowMeans(len(token_ids))
         batches = length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE)
         if backbone.screens and k * _SCREENED_SHARE <= self.dim:
-            found: Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]] = self._screened_logits(
+            found: Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]] = screened_logits(
                 backbone, batches, bags, k, means
             )
         else:
-            found = self._pooled_logits(backbone, batches, len(token_ids), means)
+            found = pooled_logits(backbone, batches, len(token_ids), self.dim, means)
         if self.config.dense is not None:
             self._recent.put(side, token_ids, means.vectors(self.config.dense))
         return found
-
-    def _pooled_logits(
-        self, backbone: Backbone, batches: Iterator[list[Item]], n: int, means: WindowMeans
-    ) -> Iterator[tuple[None, NDArray[np.float32]]]:
-        pooled = np.full((n, self.dim), -np.inf, dtype=np.float32)
-        for batch in batches:
-            logits = backbone.pooled_logits([ids for _, ids in batch], partial(means.add, batch))
-            for row, (i, _) in zip(logits, batch, strict=True):
-                np.maximum(pooled[i], row, out=pooled[i])
-        return ((None, row) for row in pooled)
-
-    @staticmethod
-    def _screened_logits(
-        backbone: Backbone, batches: Iterator[list[Item]], bags: list[NDArray[np.int32]], k: int, means: WindowMeans
-    ) -> Iterator[Row]:
-        """Logits of what can be among a text's k greatest: a greatest one is a greatest one of some window too."""
-        found: list[list[Row]] = [[] for _ in bags]
-        for batch in batches:
-            own = [bags[i] for i, _ in batch]
-            rows = backbone.best_logits([ids for _, ids in batch], own, k, partial(means.add, batch))
-            for row, (i, _) in zip(rows, batch, strict=True):
-                found[i].append(row)
-        return (merged_rows(rows) for rows in found)
 
     def _windows(self, token_ids: list[Sequence[int]], side: Side) -> tuple[list[tuple[int, Sequence[int]]], int]:
         """Every text's windows with special tokens, each with its text's number; and how many tokens there are."""

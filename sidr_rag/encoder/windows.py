@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,14 +86,36 @@ def dense_vectors(
     return means.vectors(head)
 
 
-def token_vectors(items: Sequence[Item], n: int, body: Body, max_items: int = 256) -> list[NDArray[np.float32]]:
-    """The states of each text's tokens, window after window: n arrays f32[tokens, hidden]; see `dense_vectors`."""
-    parts: list[dict[int, NDArray[np.float32]]] = [{} for _ in range(n)]
+class TokenVectors(NamedTuple):
+    """The tokens of one text, in order, without special ones.
+
+    Attributes:
+        dims: i32[tokens], each token's dimension; -1 for a token that is none.
+        vectors: f32[tokens, hidden].
+    """
+
+    dims: NDArray[np.int32]
+    vectors: NDArray[np.float32]
+
+
+def token_vectors(
+    items: Sequence[Item], n: int, body: Body, token_to_dim: NDArray[np.int32], max_items: int = 256
+) -> list[TokenVectors]:
+    """The states of each text's tokens, window after window; see `dense_vectors`."""
+    states: list[NDArray[np.float32]] = [np.empty((0, 0), np.float32)] * len(items)
     places = [(place, ids) for place, (_, ids) in enumerate(items)]
     for batch in length_batches(places, body.batch_tokens, max_items):
-        for (place, _), states in zip(batch, body.token_states([ids for _, ids in batch]), strict=True):
-            parts[items[place][0]][place] = states
-    return [np.concatenate([own[place] for place in sorted(own)]) for own in parts]
+        for (place, _), found in zip(batch, body.token_states([ids for _, ids in batch]), strict=True):
+            states[place] = found[1:-1]
+    ids_of: list[list[int]] = [[] for _ in range(n)]
+    parts: list[list[NDArray[np.float32]]] = [[] for _ in range(n)]
+    for (i, ids), found in zip(items, states, strict=True):
+        ids_of[i] += ids[1:-1]
+        parts[i].append(found)
+    return [
+        TokenVectors(token_to_dim[np.asarray(ids, np.int64)].astype(np.int32), np.concatenate(part))
+        for ids, part in zip(ids_of, parts, strict=True)
+    ]
 
 
 class WindowMeans:

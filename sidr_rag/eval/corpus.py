@@ -9,6 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sidr_rag.encoder import Encoder
 from sidr_rag.engine import SiDR
 from sidr_rag.errors import FileReadError, InvalidInputError
@@ -17,12 +20,13 @@ from sidr_rag.eval.costs import MeteredEncoder, Seconds, clocked
 from sidr_rag.eval.datasets import Dataset
 from sidr_rag.eval.pairs import PairIndex
 from sidr_rag.eval.searches import Bm25Search
+from sidr_rag.index.bot_index import BotIndex
 from sidr_rag.index.folder import Folder
 from sidr_rag.index.store import Store
 from sidr_rag.options import WeightingChoice, new_settings, resolve_weighting
 from sidr_rag.rerank.cache import EmbeddingCache
 from sidr_rag.rerank.late import PassageEmbedder
-from sidr_rag.search.weighting import weigh_queries
+from sidr_rag.search.weighting import idf, weigh_queries
 from sidr_rag.types import Passage, SparseVectors
 
 _BLOCK = 1000
@@ -120,11 +124,19 @@ class Corpus:
 
     def weigh(self, choice: WeightingChoice, theta: SparseVectors, own: SparseVectors) -> SparseVectors:
         """What a weighting makes of queries over these passages; see `weigh_queries`."""
-        self.sidr(choice)
-        assert self._open is not None
-        index = self._open[2].current()
+        index = self._index(choice)
         weighting = resolve_weighting(choice, cast(Encoder, self.encoder))
         return weigh_queries(theta, own, weighting, index.df, index.n_live)
+
+    def idf(self, choice: WeightingChoice, dims: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Inverse document frequencies of dimensions over these passages, f64 like `dims`."""
+        index = self._index(choice)
+        return idf(index.df[dims], index.n_live)
+
+    def _index(self, choice: WeightingChoice) -> BotIndex:
+        self.sidr(choice)
+        assert self._open is not None
+        return self._open[2].current()
 
     def bm25(self, search: Bm25Search) -> Bm25:
         """The BM25 index of a search, made once."""

@@ -111,7 +111,10 @@ def _bm25(corpus: Corpus, search: Bm25Search, queries: list[str], depth: int) ->
     encoder = cast(Encoder, corpus.encoder)
     asked = Queries(queries, encoder, encoder.tokenizer.vocabulary.dim, "theta", None)
     score = SecondStages(encoder, corpus.embedder).scoring(
-        search.reranker, asked, lambda theta: corpus.weigh(search.weighting, theta, asked.bags)
+        search.reranker,
+        asked,
+        lambda theta: corpus.weigh(search.weighting, theta, asked.bags),
+        lambda dims: corpus.idf(search.weighting, dims),
     )
     rankings, read = [], 0
     for i, ranking in enumerate(first):

@@ -21,13 +21,19 @@ from sidr_rag.rerank.maxsim import TokenEmbedder
 from sidr_rag.rerank.queries import Queries
 from sidr_rag.types import SparseVectors
 
-NAMED = ("theta", "dense", "maxsim", "blend", "both")
+NAMED = ("theta", "dense", "maxsim", "blend", "both", "all")
+
+# The first stage counts less beside three scores than beside one: chosen on dev sets, see `benchmarks/training.md`.
+_SHARE_OF_ALL = 0.5
 
 Scoring: TypeAlias = Callable[[int, list[Row], NDArray[np.float32]], NDArray[np.float64]]
 """(number of the query, candidates, their first-stage scores f32[n]) -> f64[n]."""
 
 Weigh: TypeAlias = Callable[[SparseVectors], SparseVectors]
 """V_theta of the queries -> w(q), what a store's weighting makes of it."""
+
+Idf: TypeAlias = Callable[[NDArray[np.int32]], NDArray[np.float64]]
+"""Dimensions i32[n] -> their inverse document frequencies in the collection, f64[n]."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Blend:
     The late score is `share * z(first) + (1 - share) * z(second)`, z-scores over the candidates of a query.
 
     Attributes:
-        second: "theta", "dense", "maxsim", "both", or any other second stage.
+        second: "theta", "dense", "maxsim", "both", "all", or any other second stage.
         share: of the first stage's score, 0 (the second alone) to 1.
     """
 
@@ -48,7 +54,9 @@ class Blend:
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise InvalidInputError(f"share={self.share!r} must be a number from 0 to 1")
         if self.second == "blend" or isinstance(self.second, Blend):
-            raise InvalidInputError("second is a blend already; give 'theta', 'dense', 'both' or another second stage")
+            raise InvalidInputError(
+                "second is a blend already; give 'theta', 'dense', 'both', 'all' or another second stage"
+            )
         check_reranker(self.second, "second")
 
 
@@ -71,6 +79,14 @@ def check_reranker(choice: object, name: str = "reranker") -> None:
             f"{name} is a {type(choice).__name__}; give one of {', '.join(map(repr, NAMED))}, an object with a rerank "
             "method, or a callable"
         )
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What second stages ask of the collection that is searched; see `SecondStages.scoring`."""
+
+    weigh: Weigh
+    idf: Idf
 
 
 class SecondStages:
@@ -105,7 +121,11 @@ class SecondStages:
         return TokenEmbedder(encoder.encode_tokens, self._theta.cache.space(encoder.fingerprint, SignVectors()), width)
 
     def scoring(
-        self, choice: str | Reranker | Any | None, queries: Queries, weigh: Weigh = lambda theta: theta
+        self,
+        choice: str | Reranker | Any | None,
+        queries: Queries,
+        weigh: Weigh = lambda theta: theta,
+        idf: Idf = lambda dims: np.ones(len(dims)),
     ) -> Scoring:
         """What scores the candidates of these queries.
 
@@ -113,30 +133,34 @@ class SecondStages:
             choice: as `SiDR.search` takes it.
             queries: the queries.
             weigh: of V_theta(q) before it meets V_theta of passages; by default it stays as it is.
+            idf: what a query's tokens count in MaxSim; by default all alike.
 
         Raises:
             InvalidInputError: if a dense head or vectors of tokens are asked for and the model has none.
         """
-        if choice is None or choice in ("blend", "both"):
-            own = "both" if choice == "both" else "dense" if self._has_dense else "theta"
-            return self._blended(self._plain(own, queries, weigh), self._encoder.config.rerank_blend or 0.0)
+        collection = Collection(weigh, idf)
+        if choice is None or choice in ("blend", "both", "all"):
+            own = choice if choice in ("both", "all") else "dense" if self._has_dense else "theta"
+            share = (self._encoder.config.rerank_blend or 0.0) * (_SHARE_OF_ALL if own == "all" else 1.0)
+            return self._blended(self._plain(own, queries, collection), share)
         if isinstance(choice, Blend):
-            return self._blended(self._plain(_inner(choice, dense=self._has_dense), queries, weigh), choice.share)
-        return self._plain(choice, queries, weigh)
+            return self._blended(self._plain(_inner(choice, dense=self._has_dense), queries, collection), choice.share)
+        return self._plain(choice, queries, collection)
 
-    def _plain(self, choice: str | Reranker | Any, queries: Queries, weigh: Weigh) -> Scoring:
+    def _plain(self, choice: str | Reranker | Any, queries: Queries, collection: Collection) -> Scoring:
         """A second stage without the first one's score."""
         if choice == "theta":
-            theta = weigh(queries.theta)
+            theta = collection.weigh(queries.theta)
             return lambda i, rows, _: self._theta.scores(theta.row(i), _contents(rows))
         if choice == "dense":
             return self._by_head(queries)
         if choice == "both":
             # V_theta first: the dense vector comes along with it.
-            theta_of, dense_of = self._plain("theta", queries, weigh), self._by_head(queries)
-            return lambda i, rows, first: blend_scores(theta_of(i, rows, first), dense_of(i, rows, first), 0.5)
+            return _halves(self._plain("theta", queries, collection), self._by_head(queries))
+        if choice == "all":
+            return _halves(self._plain("both", queries, collection), self._by_tokens(queries, collection))
         if choice == "maxsim":
-            return self._by_tokens(queries)
+            return self._by_tokens(queries, collection)
         if isinstance(choice, BiEncoder):
             return self._by_bi_encoder(queries, choice)
         if isinstance(choice, Encoder):
@@ -161,23 +185,24 @@ class SecondStages:
         embedder = self.dense
         if embedder is None:
             raise InvalidInputError(
-                f"reranker: the model {self._encoder.config.name!r} has no dense head, which 'dense' and 'both' need; "
-                "choose 'theta', or give a BiEncoder"
+                f"reranker: the model {self._encoder.config.name!r} has no dense head, which 'dense', 'both' and 'all' "
+                "need; choose 'theta', or give a BiEncoder"
             )
         with clocked("encode"):
             vectors = self._encoder.encode_dense(queries.texts, "query")
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
 
-    def _by_tokens(self, queries: Queries) -> Scoring:
+    def _by_tokens(self, queries: Queries, collection: Collection) -> Scoring:
         embedder = self.tokens
         if embedder is None:
             raise InvalidInputError(
-                f"reranker: the model {self._encoder.config.name!r} gives no vectors of tokens, which 'maxsim' needs; "
-                "choose 'theta', or give a BiEncoder"
+                f"reranker: the model {self._encoder.config.name!r} gives no vectors of tokens, which 'maxsim' and "
+                "'all' need; choose 'theta', or give a BiEncoder"
             )
         with clocked("encode"):
-            states = self._encoder.encode_tokens(queries.texts, "query")
-        return lambda i, rows, _: embedder.scores(states[i], _contents(rows))
+            tokens = self._encoder.encode_tokens(queries.texts, "query")
+        weights = [np.where(dims < 0, 0.0, collection.idf(np.maximum(dims, 0))) for dims, _ in tokens]
+        return lambda i, rows, _: embedder.scores(tokens[i].vectors, weights[i], _contents(rows))
 
     def _by_bi_encoder(self, queries: Queries, model: BiEncoder) -> Scoring:
         with clocked("encode"):
@@ -189,6 +214,10 @@ class SecondStages:
 
 def _inner(blend: Blend, *, dense: bool) -> Any:
     return ("dense" if dense else "theta") if blend.second is None else blend.second
+
+
+def _halves(one: Scoring, other: Scoring) -> Scoring:
+    return lambda i, rows, first: blend_scores(one(i, rows, first), other(i, rows, first), 0.5)
 
 
 def _contents(rows: list[Row]) -> list[str]:

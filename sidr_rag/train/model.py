@@ -193,34 +193,11 @@ class TrainableEncoder(nn.Module):
             else:
                 share = pack.real / pack.real.sum(dim=1, keepdim=True)
                 means.append((pack.hidden * share[:, :, None]).sum(dim=1))
-        return F.normalize(_ordered(means, encoded), dim=-1)
+        return F.normalize(in_batch_order(means, encoded), dim=-1)
 
     def first_states(self, encoded: Encoded) -> Tensor:
         """The state of each text's first token, scaled to length 1: f32[texts, hidden]."""
-        return F.normalize(_ordered([pack.hidden[:, 0] for pack in encoded], encoded), dim=-1)
-
-    def maxsim(self, queries: Encoded, passages: Encoded) -> Tensor:
-        """What late search by token vectors scores, f32[queries, passages]: see `sidr_rag.rerank.maxsim`.
-
-        A passage's token vectors are signs; the gradient passes to the states as if they had not been rounded.
-        """
-        states = [_real_states(pack) for pack in queries]
-        places = torch.cat([pack.places.repeat_interleave(n) for pack, (_, n) in zip(queries, states, strict=True)])
-        asked = F.normalize(torch.cat([state for state, _ in states]), dim=-1).to(self.dtype)
-        share = torch.zeros((sum(len(pack.places) for pack in queries), len(asked)), device=asked.device)
-        share[places, torch.arange(len(asked), device=asked.device)] = 1.0
-        share = share / share.sum(dim=1, keepdim=True)
-        best = []
-        for pack in passages:
-            smooth = F.normalize(pack.hidden, dim=-1)
-            signs = torch.where(pack.hidden >= 0, 1.0, -1.0) * pack.hidden.shape[-1] ** -0.5
-            vectors = smooth + (signs - smooth).detach()
-            if pack.real is not None:
-                # Padding that repeats the first token's vector cannot change a maximum.
-                vectors = torch.where(pack.real[:, :, None], vectors, vectors[:, :1])
-            found = (vectors.to(self.dtype) @ asked.t()).amax(dim=1).float()
-            best.append(found @ share.t())
-        return _ordered(best, passages).t()
+        return F.normalize(in_batch_order([pack.hidden[:, 0] for pack in encoded], encoded), dim=-1)
 
     def weights_at(self, encoded: Encoded, dims: Tensor) -> Tensor:
         """V_theta before sparsification, on some dimensions: f32[texts, len(dims)].
@@ -229,7 +206,7 @@ class TrainableEncoder(nn.Module):
         """
         rows = self._rows(dims)
         pooled = [max_logits(self._head_states(pack), rows) for pack in encoded]
-        return self._activation(_ordered(pooled, encoded) + self._bias(dims))
+        return self._activation(in_batch_order(pooled, encoded) + self._bias(dims))
 
     def weights_at_each(self, encoded: Encoded, dims: Tensor) -> Tensor:
         """V_theta on each text's own choice of dimensions.
@@ -247,7 +224,7 @@ class TrainableEncoder(nn.Module):
             rows = self._rows(chosen.flatten()).view(*chosen.shape, -1)
             logits = torch.bmm(self._head_states(pack), rows.transpose(1, 2))
             pooled.append(logits.amax(dim=1).float())
-        return self._activation(_ordered(pooled, encoded) + self._bias(dims))
+        return self._activation(in_batch_order(pooled, encoded) + self._bias(dims))
 
     @torch.no_grad()
     def pooled_logits(self, encoded: Encoded) -> Tensor:
@@ -262,7 +239,7 @@ class TrainableEncoder(nn.Module):
             for start in range(0, dim, width):
                 out[:, start : start + width] = F.linear(narrow, projection[start : start + width]).amax(dim=1)
             pooled.append(out)
-        return _ordered(pooled, encoded) + self._bias(torch.arange(dim, device=self.token_ids.device))
+        return in_batch_order(pooled, encoded) + self._bias(torch.arange(dim, device=self.token_ids.device))
 
     def _head_states(self, pack: Pack) -> Tensor:
         """What the projection multiplies, in the compute type: [texts, tokens, hidden]."""
@@ -304,14 +281,6 @@ def packed_places(lengths: Sequence[int], most_tokens: int, spare: float = 0.2) 
     return groups
 
 
-def _real_states(pack: Pack) -> tuple[Tensor, Tensor]:
-    """The states of a pack's tokens in turn, f32[tokens, hidden], and how many each sequence has."""
-    if pack.real is None:
-        n, tokens, width = pack.hidden.shape
-        return pack.hidden.reshape(n * tokens, width), torch.full((n,), tokens, device=pack.hidden.device)
-    return pack.hidden[pack.real], pack.real.sum(dim=1)
-
-
 def _padded(sequences: Sequence[Sequence[int]], longest: int) -> Tensor:
     padded = torch.zeros((len(sequences), longest), dtype=torch.int64)
     for row, sequence in enumerate(sequences):
@@ -319,7 +288,7 @@ def _padded(sequences: Sequence[Sequence[int]], longest: int) -> Tensor:
     return padded
 
 
-def _ordered(parts: Sequence[Tensor], encoded: Encoded) -> Tensor:
+def in_batch_order(parts: Sequence[Tensor], encoded: Encoded) -> Tensor:
     """Rows of all packs in the order of the batch."""
     places = torch.cat([pack.places for pack in encoded])
     return torch.cat(list(parts))[torch.argsort(places)]

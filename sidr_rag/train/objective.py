@@ -17,6 +17,7 @@ from sidr_rag.train.config import TrainConfig
 from sidr_rag.train.distill import Teachers
 from sidr_rag.train.distributed import averaged
 from sidr_rag.train.losses import accuracy, contrastive, distillation, off_target_spread
+from sidr_rag.train.maxsim import maxsim
 from sidr_rag.train.model import Encoded, TrainableEncoder
 from sidr_rag.train.negatives import Judge, Retriever, chosen_negatives
 from sidr_rag.train.pool import Collection, Example, Pool
@@ -214,12 +215,18 @@ class Objective(nn.Module):
             if term == "dense":
                 scores = self.encoder("query").dense(encoded) @ passage.dense(found).t()
             elif term == "maxsim":
-                scores = self.encoder("query").maxsim(encoded, found)
+                scores = maxsim(encoded, found, self._token_counts(step), passage.dtype)
             else:
                 scores = dense_rows(places, queries[term] * vectors.real, len(dims)) @ weights.t()
             self._add(step, term, scores, columns, allowed)
             self._distil(step, term, scores, columns)
         self._anchor(step, passage, found, columns, "passage")
+
+    def _token_counts(self, step: _Step) -> list[NDArray[np.float32]]:
+        """What each token of each query counts in MaxSim: its idf in the collection, f32[tokens]."""
+        idf = self._idf[step.batch.collection]
+        dims = [self._reader.token_dims(example.query) for example in step.examples]
+        return [np.where(own < 0, 0.0, idf[np.maximum(own, 0)]).astype(np.float32) for own in dims]
 
     # Sums
 

@@ -30,6 +30,11 @@ class TextReader:
         """Token ids of a passage, special ones included."""
         return self._cut(self._tokenizer.sequence_ids(text), self._length.passage)
 
+    def token_dims(self, text: str) -> NDArray[np.int32]:
+        """The dimension of each token of a query in turn, without special ones; -1 for a token that is none."""
+        dims: NDArray[np.int32] = self._dim_of[np.asarray(self.query(text)[1:-1], dtype=np.int64)]
+        return dims
+
     def own_dims(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         """The dimensions of each text's own tokens, ascending."""
         own = []

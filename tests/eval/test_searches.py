@@ -28,7 +28,7 @@ def test_names_stand_for_searches():
 
 
 def test_late_searches_come_once_for_each_m_or_with_their_own():
-    names = ["late", "late-theta", "late-both@4", "late-binary@5", "bm25+late", "bm25+late-theta@7"]
+    names = ["late", "late-theta", "late-both@4", "late-all@6", "late-binary@5", "bm25+late", "bm25+late-theta@7"]
     names.append("bm25+late-binary@3")
     assert named_searches(names, rerank=(20, 100)) == {
         "late@20": EngineSearch(rerank=20),
@@ -36,6 +36,7 @@ def test_late_searches_come_once_for_each_m_or_with_their_own():
         "late-theta@20": EngineSearch(rerank=20, reranker="theta"),
         "late-theta@100": EngineSearch(rerank=100, reranker="theta"),
         "late-both@4": EngineSearch(rerank=4, reranker="both"),
+        "late-all@6": EngineSearch(rerank=6, reranker="all"),
         "late-binary@5": EngineSearch("binary", rerank=5, reranker="theta"),
         "bm25+late@20": Bm25Search(rerank=20),
         "bm25+late@100": Bm25Search(rerank=100),

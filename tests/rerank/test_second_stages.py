@@ -134,7 +134,7 @@ def test_other_choices_are_refused(sidr):
         sidr.search("copper", reranker=7)
     with pytest.raises(InvalidTypeError, match="type"):
         sidr.search("copper", reranker=BiEncoder)
-    for reranker in ("dense", "both", Blend("both")):
+    for reranker in ("dense", "both", "all", Blend("both"), Blend("all")):
         with pytest.raises(InvalidInputError, match="no dense head"):
             sidr.search("copper", rerank=3, reranker=reranker)
     for reranker in ("maxsim", Blend("maxsim")):
@@ -207,6 +207,12 @@ def test_both_heads_have_half_of_the_second_stage_each(tiny_folder, tmp_path):
             assert {r.passage.id: pytest.approx(r.score, rel=1e-9) for r in found} == expected
         assert both == sidr.search("a5 a6", rerank=8, k=8, reranker=Blend("both", 0.3))
         assert both != sidr.search("a5 a6", rerank=8, k=8)
+        tokens = {r.passage.id: r.score for r in sidr.search("a5 a6", rerank=8, k=8, reranker="maxsim")}
+        everything = 0.5 * z(heads) + 0.5 * z([tokens[i] for i in names])
+        for share, reranker in ((0.15, "all"), (0.8, Blend("all", 0.8))):
+            expected = dict(zip(names, share * z(list(first.values())) + (1 - share) * z(everything), strict=True))
+            found = sidr.search("a5 a6", rerank=8, k=8, reranker=reranker)
+            assert {r.passage.id: pytest.approx(r.score, rel=1e-9) for r in found} == expected
 
 
 def test_an_evaluation_of_a_model_with_a_dense_head(tiny_folder):
@@ -232,6 +238,23 @@ def test_an_evaluation_of_a_model_with_a_dense_head(tiny_folder):
         vectors = encoder.encode_passages([passages[i] for i, _ in first]).toarray()
         expected = vectors @ encoder.encode_queries([query]).toarray()[0]
         assert [theta[i] for i, _ in first] == pytest.approx(expected, rel=1e-2)
+
+
+def test_bm25_is_re_ranked_by_everything_as_beta_is(tiny_folder):
+    from sidr_rag.eval import Dataset, evaluate
+
+    encoder = load_encoder(tiny_folder("all", 4, dense={"pooling": "mean", "normalize": True}, rerank_blend=0.0))
+    passages = {f"p{i}": text for i, text in enumerate(some_texts())}
+    queries = {"q1": "a5 a6", "q2": "a3 a7 a5"}
+    data = Dataset("heads", "test", lambda: (Passage(i, t) for i, t in passages.items()), queries, {"q1": {"p1": 1}})
+    names = [f"{first}late-{kind}@12" for first in ("", "bm25+") for kind in ("all", "maxsim")]
+    runs = {name: result.run for name, result in evaluate(data, names, model=encoder).results.items()}
+    for kind in ("all", "maxsim"):
+        for query_id in queries:
+            ours, theirs = (dict(runs[f"{first}late-{kind}@12"][query_id]) for first in ("", "bm25+"))
+            assert len(ours) == len(theirs) == 12, "a5 is in every passage"
+            assert {i: pytest.approx(score, rel=1e-9) for i, score in ours.items()} == theirs
+    assert runs["late-all@12"] != runs["late-maxsim@12"]
 
 
 def test_the_v_theta_of_another_model(tiny_folder):

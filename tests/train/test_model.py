@@ -7,6 +7,7 @@ from sidr_rag.encoder.config import DenseHead, PerSide
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.rerank.maxsim import maxsim, signs_of, unit_rows
 from sidr_rag.search.weighting import Weighting
+from sidr_rag.train.maxsim import maxsim as train_maxsim
 from sidr_rag.train.model import TrainableEncoder, packed_places
 from sidr_rag.train.projection import max_logits
 from sidr_rag.train.sections import Model
@@ -78,14 +79,17 @@ def test_maxsim_is_what_late_search_scores(tiny, tiny_base, backend):
     encoder, reader, _ = tiny
     library = load_encoder(tiny_base, backend=backend, device="cpu")
     queries = [text for text in TEXTS if len(text.split()) < 8]
+    idf = np.random.default_rng(3).random(library.dim, np.float32)
+    counts = [idf[reader.token_dims(text)] for text in queries]
     with torch.no_grad():
         asked = encoder.encode([reader.query(text) for text in queries])
         found = encoder.encode([reader.passage(text) for text in TEXTS])
-        got = encoder.maxsim(asked, found)
+        got = train_maxsim(asked, found, counts)
     assert got.shape == (len(queries), len(TEXTS))
-    passages = [signs_of(states) for states in library.encode_tokens(TEXTS)]
-    for i, states in enumerate(library.encode_tokens(queries, "query")):
-        expected = [maxsim(unit_rows(states), bits) for bits in passages]
+    passages = [signs_of(vectors) for _, vectors in library.encode_tokens(TEXTS)]
+    for i, (dims, vectors) in enumerate(library.encode_tokens(queries, "query")):
+        shares = idf[dims].astype(np.float64) / idf[dims].sum()
+        expected = [maxsim(unit_rows(vectors), shares, bits) for bits in passages]
         np.testing.assert_allclose(got[i], expected, atol=1e-5)
 
 
@@ -93,7 +97,8 @@ def test_the_gradient_of_maxsim_passes_the_rounding(tiny):
     encoder, reader, _ = tiny
     encoder.zero_grad()
     packs = encoder.encode([reader.passage(text) for text in TEXTS])
-    encoder.maxsim(encoder.encode([reader.query(TEXTS[0])]), packs)[0, 3].backward()
+    counts = [np.ones(len(reader.token_dims(TEXTS[0])), np.float32)]
+    train_maxsim(encoder.encode([reader.query(TEXTS[0])]), packs, counts)[0, 3].backward()
     assert float(encoder.embeddings.word_embeddings.weight.grad.abs().sum()) > 0
 
 

@@ -84,7 +84,7 @@ class Searching(Collection):
                 better, and embedding the candidates takes half as long again), "theta" (V_theta of the candidates, as
                 in the paper), "dense" (the dense head), "maxsim" (token by token, see `sidr_rag.rerank.maxsim`: kept
                 passages take 48 bytes a token), "all" (as "both", with "maxsim" as half of the second stage and the
-                first stage's share halved: the best order, and candidates are read twice), a `BiEncoder`, a
+                first stage's share halved: the best order), a `BiEncoder`, a
                 `CrossEncoder`, an `Encoder` (V_theta of another model), a `Blend` of one of these with the first
                 stage's score, an object with a `rerank` method, or a callable with the same arguments; see
                 `sidr_rag.rerank`.

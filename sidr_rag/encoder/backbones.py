@@ -26,7 +26,8 @@ from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraErr
 
 Backend = Literal["auto", "numpy", "torch"]
 DType = Literal["auto", "float32", "bfloat16"]
-Summarized: TypeAlias = Callable[[NDArray[np.float32]], None]
+Summarized: TypeAlias = Callable[[NDArray[np.float32], Callable[[], list[NDArray[np.float32]]]], None]
+"""Takes what `Body.summaries` gives for some sequences, and a function for what `Body.token_states` gives."""
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 # Torch's import takes one to three seconds, and it saves about 0.2 ms a token.
@@ -69,7 +70,7 @@ class Backbone(Protocol):
     ) -> NDArray[np.float32]:
         """f32[len(sequences), dim]; sequences carry their first and last special token.
 
-        Where the model has a dense head, `summarized` is told what the body's `summaries` would give for them.
+        Where the model has a dense head, `summarized` is told what its body makes of them.
         """
         ...
 

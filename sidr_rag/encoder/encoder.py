@@ -17,7 +17,7 @@ from sidr_rag.encoder.backbones import Backbones
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
-from sidr_rag.encoder.logits import pooled_logits, screened_logits
+from sidr_rag.encoder.logits import BodyReading, pooled_logits, screened_logits
 from sidr_rag.encoder.model_tokenizer import load_tokenizer, special_token_ids
 from sidr_rag.encoder.recent import RecentVectors
 from sidr_rag.encoder.resolve import resolve_model
@@ -41,6 +41,7 @@ from sidr_rag.encoder.sparsify import (
 from sidr_rag.encoder.windows import (
     TokenVectors,
     WindowMeans,
+    WindowTokens,
     chunks,
     dense_vectors,
     length_batches,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 _TEXTS_AT_ONCE = 256
 _SEQUENCES_AT_ONCE = 256
 _RECENT = 4096  # 6 MB of vectors of 384 numbers
+_RECENT_TOKENS = 256  # 50 MB of passages of 130 tokens
 _SCREENED_SHARE = 8  # of the dimensions: with more of them active, screening saves nothing
 
 
@@ -93,7 +95,8 @@ class Encoder:
             dtype=settings.dtype,
             backend=settings.backend,
         )
-        self._recent = RecentVectors(_RECENT)
+        self._recent: RecentVectors[NDArray[np.float32]] = RecentVectors(_RECENT)
+        self._recent_tokens: RecentVectors[TokenVectors] = RecentVectors(_RECENT_TOKENS)
         self.fingerprint = self._fingerprint(folder)
 
     def __reduce__(self) -> tuple[type[Encoder], tuple[EncoderSettings]]:
@@ -124,7 +127,12 @@ class Encoder:
         return self.encode_queries(texts, representation=representation, max_active_dims=k)
 
     def encode_passages(
-        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        representation: str = "theta",
+        max_active_dims: int | None = None,
+        tokens: bool = False,
     ) -> SparseVectors:
         """Encode passages.
 
@@ -133,6 +141,7 @@ class Encoder:
             representation: "theta" (V_theta), "lex" (V_theta on the text's own tokens), "bin" (V_theta binarized) or
                 "bot" (bag of tokens; needs no weights).
             max_active_dims: k of the top-k; None takes the model's for this side, `dim` keeps the whole vocabulary.
+            tokens: whether `encode_tokens` is to find these texts read, which `encode_dense` does in any case.
 
         Returns:
             one row per text.
@@ -141,7 +150,7 @@ class Encoder:
             InvalidInputError: if an argument has no usable value, or the weights are damaged.
             InvalidTypeError: if `texts` is no sequence of strings or `max_active_dims` no integer.
         """
-        return self._encode(texts, "passage", representation, max_active_dims)
+        return self._encode(texts, "passage", representation, max_active_dims, tokens=tokens)
 
     def own_dims(self, texts: Sequence[str], side: Side = "passage") -> list[NDArray[np.int32]]:
         """The dimensions of each text's own tokens, ascending: its bag, which `truncate=True` cuts like the text."""
@@ -151,7 +160,13 @@ class Encoder:
         return [counts.dims[a:b].astype(np.int32) for a, b in zip(counts.indptr, counts.indptr[1:], strict=False)]
 
     def _encode(
-        self, texts: Sequence[str], side: Side, representation: str, max_active_dims: int | None
+        self,
+        texts: Sequence[str],
+        side: Side,
+        representation: str,
+        max_active_dims: int | None,
+        *,
+        tokens: bool = False,
     ) -> SparseVectors:
         check_texts(texts)
         check_choice("representation", representation, REPRESENTATIONS)
@@ -161,7 +176,7 @@ class Encoder:
             if representation == "bot":
                 rows += [bag_row(own) for own in self.own_dims(part, side)]
             else:
-                rows += self._encode_part(part, side, cast(Representation, representation), k)
+                rows += self._encode_part(part, side, cast(Representation, representation), k, tokens=tokens)
         return SparseVectors.from_rows(rows, self.dim)
 
     def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
@@ -211,16 +226,24 @@ class Encoder:
             InvalidTypeError: if `texts` is no sequence of strings.
         """
         check_texts(texts)
-        found: list[TokenVectors] = []
+        every: list[TokenVectors] = []
         for part in chunks(texts, _TEXTS_AT_ONCE):
-            items, n_tokens = self._windows(self._token_ids(part, side), side)
-            body = self._backbones.get_body(side, n_tokens)
-            found += token_vectors(items, len(part), body, self.tokenizer.vocabulary.token_to_dim)
-        return found
+            token_ids = self._token_ids(part, side)
+            found = self._recent_tokens.take(side, token_ids)
+            missing = [i for i, vectors in enumerate(found) if vectors is None]
+            if missing:
+                items, n_tokens = self._windows([token_ids[i] for i in missing], side)
+                body = self._backbones.get_body(side, n_tokens)
+                fresh = token_vectors(items, len(missing), body, self.tokenizer.vocabulary.token_to_dim)
+                for i, vectors in zip(missing, fresh, strict=True):
+                    found[i] = vectors
+            every += [vectors for vectors in found if vectors is not None]
+        return every
 
     def forget_recent(self) -> None:
-        """Drop the dense vectors that came along with V_theta and were not asked for: the next costs a reading."""
+        """Drop the vectors that came along with V_theta and were not asked for: the next costs a reading."""
         self._recent.clear()
+        self._recent_tokens.clear()
 
     @property
     def dense_width(self) -> int:
@@ -237,12 +260,15 @@ class Encoder:
         """Of the dense head's vectors; changes as `fingerprint` does, and with the head."""
         return hashlib.sha256(f"{self.fingerprint}{self.config.dense}".encode()).hexdigest()[:16]
 
-    def _encode_part(self, texts: Sequence[str], side: Side, representation: Representation, k: int) -> list[Row]:
+    def _encode_part(
+        self, texts: Sequence[str], side: Side, representation: Representation, k: int, *, tokens: bool
+    ) -> list[Row]:
         token_ids = self._token_ids(texts, side)
         bags = [self._bag(ids) for ids in token_ids]
         filled = [i for i, bag in enumerate(bags) if len(bag)]
         own_alone = representation == "lex" or self._settings.sparsify == "own"
-        logits = self._logits([token_ids[i] for i in filled], [bags[i] for i in filled], side, 0 if own_alone else k)
+        read = [token_ids[i] for i in filled]
+        logits = self._logits(read, [bags[i] for i in filled], side, 0 if own_alone else k, tokens=tokens)
         rows = [bag_row(bag) for bag in bags]
         for (dims, values), i in zip(logits, filled, strict=True):
             rows[i] = sparse_row(
@@ -257,23 +283,26 @@ class Encoder:
         return rows
 
     def _logits(
-        self, token_ids: list[Sequence[int]], bags: list[NDArray[np.int32]], side: Side, k: int
+        self, token_ids: list[Sequence[int]], bags: list[NDArray[np.int32]], side: Side, k: int, *, tokens: bool
     ) -> Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]]:
         """Each text's pooled logits, the maximum over its windows: all of them, or those of some dimensions."""
         items, n_tokens = self._windows(token_ids, side)
         if not items:
             return iter(())
         backbone = self._backbones.get(side, n_tokens)
-        means = WindowMeans(len(token_ids))
+        n, kept = len(token_ids), WindowTokens(len(token_ids), self.tokenizer.vocabulary.token_to_dim)
+        body = BodyReading(WindowMeans(n), kept if tokens else None)
         batches = length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE)
         if backbone.screens and k * _SCREENED_SHARE <= self.dim:
             found: Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]] = screened_logits(
-                backbone, batches, bags, k, means
+                backbone, batches, bags, k, body
             )
         else:
-            found = pooled_logits(backbone, batches, len(token_ids), self.dim, means)
+            found = pooled_logits(backbone, batches, n, self.dim, body)
         if self.config.dense is not None:
-            self._recent.put(side, token_ids, means.vectors(self.config.dense))
+            self._recent.put(side, token_ids, body.means.vectors(self.config.dense))
+            if tokens:
+                self._recent_tokens.put(side, token_ids, kept.vectors())
         return found
 
     def _windows(self, token_ids: list[Sequence[int]], side: Side) -> tuple[list[tuple[int, Sequence[int]]], int]:

@@ -13,7 +13,7 @@ from sidr_rag.encoder.activations import gelu_inplace
 from sidr_rag.encoder.blas_threads import few_threads
 from sidr_rag.encoder.checkpoint import Weights
 from sidr_rag.encoder.config import ModelConfig
-from sidr_rag.encoder.numpy_body import Array, NumpyBody, bounds_of, summaries_of
+from sidr_rag.encoder.numpy_body import Array, NumpyBody, bounds_of, states_of, summaries_of
 from sidr_rag.encoder.sparsify import Row
 from sidr_rag.errors import InvalidInputError
 
@@ -60,7 +60,7 @@ class NumpyBert:
 
         Args:
             sequences: token ids with [CLS] and [SEP]; each at least one and at most `max_position_embeddings` long.
-            summarized: told what the dense head makes of them, if the model has one.
+            summarized: told what the body makes of them, if the model has a dense head.
 
         Returns:
             f32[len(sequences), dim].
@@ -85,7 +85,7 @@ class NumpyBert:
     ) -> Array:
         last = self.body.states(sequences)
         if summarized is not None and self._pooling is not None:
-            summarized(summaries_of(last, bounds, self._pooling))
+            summarized(summaries_of(last, bounds, self._pooling), lambda: states_of(last, bounds))
         states = self._head(last)
         pooled = np.empty((len(sequences), len(self._projection)), dtype=np.float32)
         height = max(1024, _LOGIT_BLOCK // states.shape[1])

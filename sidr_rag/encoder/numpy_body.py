@@ -82,7 +82,7 @@ class NumpyBody:
         bounds = bounds_of(sequences)
         with few_threads(bounds[-1]):
             states = self.states(sequences)
-        return [np.ascontiguousarray(states[:, a:b].T) for a, b in pairwise(bounds)]
+        return states_of(states, bounds)
 
     def linear(self, x: Array, name: str) -> Array:
         """A linear layer over columns."""
@@ -138,6 +138,11 @@ def summaries_of(states: Array, bounds: list[int], pooling: str) -> Array:
     for i, (a, b) in enumerate(pairwise(bounds)):
         np.mean(states[:, a:b], axis=1, out=vectors[i])
     return vectors
+
+
+def states_of(states: Array, bounds: list[int]) -> list[Array]:
+    """Each sequence's part f32[tokens, hidden] of states f32[hidden, tokens]."""
+    return [np.ascontiguousarray(states[:, a:b].T) for a, b in pairwise(bounds)]
 
 
 def bounds_of(sequences: Sequence[Sequence[int]]) -> list[int]:

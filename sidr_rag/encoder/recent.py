@@ -1,18 +1,20 @@
-"""Dense vectors that came along with V_theta: both heads stand on one body, which need not run twice."""
+"""Vectors that came along with V_theta: all of them stand on one body, which need not run twice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sidr_rag.encoder.config import Side
 from sidr_rag.fork_lock import ForkLock
 
+T = TypeVar("T")
 
-class RecentVectors:
-    """Dense vectors of the texts that were read last, each until it is taken. Threads may share it.
+
+class RecentVectors(Generic[T]):
+    """What the texts that were read last gave, each until it is taken. Threads may share it.
 
     Args:
         most: how many are kept; the oldest go first.
@@ -21,10 +23,10 @@ class RecentVectors:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = ForkLock()
-        self._vectors: dict[tuple[Side, bytes], NDArray[np.float32]] = {}
+        self._vectors: dict[tuple[Side, bytes], T] = {}
 
-    def put(self, side: Side, token_ids: Sequence[Sequence[int]], vectors: NDArray[np.float32]) -> None:
-        """Keep a vector for each text, f32[n, hidden]."""
+    def put(self, side: Side, token_ids: Sequence[Sequence[int]], vectors: Iterable[T]) -> None:
+        """Keep one for each text."""
         with self._lock:
             for ids, vector in zip(token_ids, vectors, strict=True):
                 key = _key(side, ids)
@@ -33,8 +35,8 @@ class RecentVectors:
             while len(self._vectors) > self._most:
                 del self._vectors[next(iter(self._vectors))]
 
-    def take(self, side: Side, token_ids: Sequence[Sequence[int]]) -> list[NDArray[np.float32] | None]:
-        """The vector of each text, or None; they are kept no longer."""
+    def take(self, side: Side, token_ids: Sequence[Sequence[int]]) -> list[T | None]:
+        """What each text gave, or None; they are kept no longer."""
         with self._lock:
             if not self._vectors:
                 return [None] * len(token_ids)

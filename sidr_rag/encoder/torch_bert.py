@@ -103,7 +103,7 @@ class TorchBert:
 
         Args:
             sequences: token ids with [CLS] and [SEP]; each at least one and at most `max_position_embeddings` long.
-            summarized: told what the dense head makes of them, if the model has one.
+            summarized: told what the body makes of them, if the model has a dense head.
 
         Returns:
             f32[len(sequences), dim].
@@ -176,7 +176,7 @@ class TorchBert:
     def _packed(self, sequences: Sequence[Sequence[int]], summarized: Summarized | None) -> Pack:
         pack = self.body.pack(sequences)
         if summarized is not None and self._pooling is not None:
-            summarized(self.body.summaries_of(pack, self._pooling))
+            summarized(self.body.summaries_of(pack, self._pooling), lambda: self.body.states_of(pack))
         return pack
 
     def _head(self, pack: Pack) -> Tensor:

@@ -148,9 +148,13 @@ class TorchBody:
     def token_states(self, sequences: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
         """The last hidden states of each sequence, f32[tokens, hidden], special tokens included."""
         with torch.inference_mode():
-            states, _, lengths = self.pack(sequences)
-            whole: NDArray[np.float32] = states.float().cpu().numpy()
-        return [whole[i, :n].copy() for i, n in enumerate(lengths)]
+            return self.states_of(self.pack(sequences))
+
+    @staticmethod
+    def states_of(pack: Pack) -> list[NDArray[np.float32]]:
+        """The same of states that there are, under the caller's `inference_mode`."""
+        whole: NDArray[np.float32] = pack.states.float().cpu().numpy()
+        return [whole[i, :n].copy() for i, n in enumerate(pack.lengths)]
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         """A linear layer, in the compute type."""

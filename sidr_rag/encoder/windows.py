@@ -102,20 +102,37 @@ def token_vectors(
     items: Sequence[Item], n: int, body: Body, token_to_dim: NDArray[np.int32], max_items: int = 256
 ) -> list[TokenVectors]:
     """The states of each text's tokens, window after window; see `dense_vectors`."""
-    states: list[NDArray[np.float32]] = [np.empty((0, 0), np.float32)] * len(items)
-    places = [(place, ids) for place, (_, ids) in enumerate(items)]
-    for batch in length_batches(places, body.batch_tokens, max_items):
-        for (place, _), found in zip(batch, body.token_states([ids for _, ids in batch]), strict=True):
-            states[place] = found[1:-1]
-    ids_of: list[list[int]] = [[] for _ in range(n)]
-    parts: list[list[NDArray[np.float32]]] = [[] for _ in range(n)]
-    for (i, ids), found in zip(items, states, strict=True):
-        ids_of[i] += ids[1:-1]
-        parts[i].append(found)
-    return [
-        TokenVectors(token_to_dim[np.asarray(ids, np.int64)].astype(np.int32), np.concatenate(part))
-        for ids, part in zip(ids_of, parts, strict=True)
-    ]
+    tokens = WindowTokens(n, token_to_dim)
+    for batch in length_batches(items, body.batch_tokens, max_items):
+        tokens.add(batch, body.token_states([ids for _, ids in batch]))
+    return tokens.vectors()
+
+
+class WindowTokens:
+    """The vectors of the tokens of n texts, which all have a window.
+
+    A text's windows are of one length, so batches by length keep their order.
+
+    Args:
+        n: how many texts.
+        token_to_dim: i32[token ids].
+    """
+
+    def __init__(self, n: int, token_to_dim: NDArray[np.int32]) -> None:
+        self._token_to_dim = token_to_dim
+        self._ids: list[list[int]] = [[] for _ in range(n)]
+        self._states: list[list[NDArray[np.float32]]] = [[] for _ in range(n)]
+
+    def add(self, batch: Sequence[Item], states: Sequence[NDArray[np.float32]]) -> None:
+        """Take f32[tokens, hidden] of each (number of the text, token ids with special ones)."""
+        for (i, ids), found in zip(batch, states, strict=True):
+            self._ids[i] += ids[1:-1]
+            self._states[i].append(found[1:-1])
+
+    def vectors(self) -> list[TokenVectors]:
+        """Each text's tokens."""
+        dims = [self._token_to_dim[np.asarray(ids, np.int64)].astype(np.int32) for ids in self._ids]
+        return [TokenVectors(d, np.concatenate(parts)) for d, parts in zip(dims, self._states, strict=True)]
 
 
 class WindowMeans:

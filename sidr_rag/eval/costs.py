@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sidr_rag.costs import Ledger, note_read
 from sidr_rag.encoder import Encoder
 from sidr_rag.encoder.config import Side
+from sidr_rag.encoder.windows import TokenVectors
 from sidr_rag.types import SparseVectors
 
 T = TypeVar("T")
@@ -91,19 +92,30 @@ class MeteredEncoder:
         )
 
     def encode_passages(
-        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        representation: str = "theta",
+        max_active_dims: int | None = None,
+        tokens: bool = False,
     ) -> SparseVectors:
         """As `Encoder.encode_passages`."""
+        # Stand-ins of tests and of evaluations know no tokens.
+        kept = {"tokens": True} if tokens else {}
         return self._metered(
             "passage",
             lambda: self._encoder.encode_passages(
-                texts, representation=representation, max_active_dims=max_active_dims
+                texts, representation=representation, max_active_dims=max_active_dims, **kept
             ),
         )
 
     def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
         """As `Encoder.encode_dense`."""
         return self._metered(side, lambda: self._encoder.encode_dense(texts, side))
+
+    def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[TokenVectors]:
+        """As `Encoder.encode_tokens`."""
+        return self._metered(side, lambda: self._encoder.encode_tokens(texts, side))
 
     def _metered(self, side: Side, call: Callable[[], T]) -> T:
         with Ledger().booking() as costs:

@@ -12,6 +12,7 @@ from sidr_rag.costs import clocked, note
 from sidr_rag.protocols import PassageEncoder
 from sidr_rag.rerank.cache import EmbeddingCache, EmbeddingSpace, Vector, content_key
 from sidr_rag.search.searcher import pairwise_scores
+from sidr_rag.types import SparseVectors
 
 T = TypeVar("T")
 
@@ -53,12 +54,23 @@ class Embedder(Generic[T]):
 
 
 class PassageEmbedder(Embedder[Vector]):
-    """V_theta of passages: dims i32[n] ascending, and weights as the cache rounds them."""
+    """V_theta of passages: dims i32[n] ascending, and weights as the cache rounds them.
+
+    Args:
+        encoder: the model.
+        cache: the store's.
+        space: where they are kept in it; by default with those of the store's own model.
+        encode: what encodes passages, by default the encoder's `encode_passages`.
+    """
 
     def __init__(
-        self, encoder: PassageEncoder, cache: EmbeddingCache, space: EmbeddingSpace[Vector] | None = None
+        self,
+        encoder: PassageEncoder,
+        cache: EmbeddingCache,
+        space: EmbeddingSpace[Vector] | None = None,
+        encode: Callable[[Sequence[str]], SparseVectors] | None = None,
     ) -> None:
-        super().__init__(lambda texts: list(encoder.encode_passages(texts)), space or cache.theta)
+        super().__init__(lambda texts: list((encode or encoder.encode_passages)(texts)), space or cache.theta)
         self.cache = cache
 
     def scores(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -150,15 +151,15 @@ class SecondStages:
     def _plain(self, choice: str | Reranker | Any, queries: Queries, collection: Collection) -> Scoring:
         """A second stage without the first one's score."""
         if choice == "theta":
-            theta = collection.weigh(queries.theta)
-            return lambda i, rows, _: self._theta.scores(theta.row(i), _contents(rows))
+            return self._by_theta(queries, collection, self._theta)
         if choice == "dense":
             return self._by_head(queries)
         if choice == "both":
             # V_theta first: the dense vector comes along with it.
-            return _halves(self._plain("theta", queries, collection), self._by_head(queries))
+            return _halves(self._by_theta(queries, collection, self._theta), self._by_head(queries))
         if choice == "all":
-            return _halves(self._plain("both", queries, collection), self._by_tokens(queries, collection))
+            heads = _halves(self._by_theta(queries, collection, self._theta_and_tokens()), self._by_head(queries))
+            return _halves(heads, self._by_tokens(queries, collection))
         if choice == "maxsim":
             return self._by_tokens(queries, collection)
         if isinstance(choice, BiEncoder):
@@ -166,6 +167,16 @@ class SecondStages:
         if isinstance(choice, Encoder):
             return self._by_encoder(queries, choice)
         return _by_object(queries, choice)
+
+    def _theta_and_tokens(self) -> PassageEmbedder:
+        """V_theta of passages from readings that give the vectors of their tokens as well."""
+        encode = partial(self._encoder.encode_passages, tokens=True)
+        return PassageEmbedder(self._encoder, self._theta.cache, self._theta.space, encode)
+
+    @staticmethod
+    def _by_theta(queries: Queries, collection: Collection, embedder: PassageEmbedder) -> Scoring:
+        theta = collection.weigh(queries.theta)
+        return lambda i, rows, _: embedder.scores(theta.row(i), _contents(rows))
 
     @staticmethod
     def _blended(inner: Scoring, share: float) -> Scoring:

@@ -19,7 +19,7 @@ from sidr_rag.cli.export import export
 from sidr_rag.cli.importing import import_
 from sidr_rag.cli.reading import Reading
 from sidr_rag.cli.showing import show_info, show_reading, show_results, write_json
-from sidr_rag.cli.train import train, tune
+from sidr_rag.cli.train import average, train, tune
 from sidr_rag.uploads import add_files, sync_folder
 
 app = typer.Typer(
@@ -178,6 +178,7 @@ app.command("eval")(eval_)
 app.command()(export)
 app.command("import")(import_)
 app.command()(train)
+app.command()(average)
 app.command()(tune)
 
 

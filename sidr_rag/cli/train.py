@@ -1,4 +1,4 @@
-"""`sidr-rag train` and `sidr-rag tune`: a training run, and the choice of a finished model's constants."""
+"""`sidr-rag train`, `average` and `tune`: a training run, the mean of several, the choice of a model's constants."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def tune(
     chosen = run(model, dev, active_dims=dims, candidates=candidates, write=not dry_run, show=_show)
     late = "" if chosen.late is None else f", late {100 * chosen.late:.2f} at a blend of {chosen.blend}"
     typer.echo(f"beta {100 * chosen.first_stage:.2f} with {chosen.active_dims} active dimensions{late}")
+
+
+def average(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Folders that training wrote, two or more.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the new model.")],
+) -> None:
+    """Write a model whose weights are the mean of others' that were trained from one start."""
+    with _training():
+        from sidr_rag.train.average import average_models
+    average_models(models, output)
+    typer.echo(f"model: {output}")
 
 
 @contextmanager

@@ -79,7 +79,6 @@ def searches(minilm: BiEncoder, *, dev: bool) -> dict[str, dict[str, Any]]:
         found[f"late, the model's way, m = {m}"] = {"rerank": m}
     for m in (most,) if dev else (20, most):
         found[f"late, both heads, m = {m}"] = {"rerank": m, "reranker": "both"}
-        found[f"late, both heads and tokens, m = {m}"] = {"rerank": m, "reranker": "all"}
     found[f"late, V_theta alone, m = {most}"] = {"rerank": most, "reranker": "theta"}
     found[f"BM25 + late, m = {most}"] = {"rerank": most, "first_stage": "bm25"}
     found[f"fused + late, m = {most}"] = {"rerank": most, "first_stage": "sidr+bm25"}

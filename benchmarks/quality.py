@@ -38,9 +38,8 @@ _SEARCHES: dict[str, Search] = {
     f"late, blended (the default), m = {_M}": EngineSearch(rerank=_M),
     f"late, both heads, m = {_FEW}": EngineSearch(rerank=_FEW, reranker="both"),
     f"late, both heads, m = {_M}": EngineSearch(rerank=_M, reranker="both"),
-    f"late, both heads and tokens, m = {_FEW}": EngineSearch(rerank=_FEW, reranker="all"),
-    f"late, both heads and tokens, m = {_M}": EngineSearch(rerank=_M, reranker="all"),
     f"late, tokens alone, m = {_M}": EngineSearch(rerank=_M, reranker="maxsim"),
+    f"late, dense head alone, m = {_M}": EngineSearch(rerank=_M, reranker="dense"),
     f"late, V_theta alone, m = {_M}": EngineSearch(rerank=_M, reranker="theta"),
     f"late, binary beta, then V_theta (the paper's), m = {_M}": EngineSearch("binary", rerank=_M, reranker="theta"),
     f"BM25, then late blended, m = {_M}": Bm25Search(rerank=_M),
@@ -111,10 +110,10 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
             "query that finds nothing counts 0; equal scores stay in each system's own order. Title and text, one "
             "space between, for every system.",
             "The model with its own constants. Binary: one level, w = V_theta(q) (its largest and the query's own "
-            "tokens), the paper's beta search. Late: the best m of beta by the dense head, z-scores blended with "
-            f"{blend} of the first stage's; both heads: the dense one and V_theta, half each; tokens: MaxSim, half "
-            "beside both heads, and the first stage's share halved. Full: V_theta of every passage (long ones in "
-            "windows) against the query as beta weighs it. Alpha: the query's bag, weighed, "
+            "tokens), the paper's beta search. Late: the best m of beta by both heads (the dense one and V_theta, half "
+            "each) and by tokens (MaxSim), half each, z-scores blended with "
+            f"{blend / 2} of the first stage's; both heads: without tokens, {blend} of the first. Full: V_theta of every "
+            "passage (long ones in windows) against the query as beta weighs it. Alpha: the query's bag, weighed, "
             "against V_theta of passages. The paper's: V_theta(q) as it is.",
             "Texts are read by torch, in bfloat16 where it and the processor multiply it.",
             "Success@1: a passage that holds an answer string (DPR's matching) comes first; of the sets with answers.",

@@ -79,12 +79,12 @@ class Searching(Collection):
             first_stage: "sidr" (beta search), "lexical" (beta search with the query's own words: no encoder),
                 "overlap" (how many distinct tokens are shared), "bm25" or a `Bm25` (exact BM25; needs `[bm25]`),
                 several with "+" between them, as "sidr+bm25" (reciprocal rank fusion), or a `Fusion`.
-            reranker: None or "blend" (the model's own way: its dense head if it has one, else V_theta, blended with the
-                first stage's score as the model says), "both" (the same with the dense head and V_theta, half each:
-                better, and embedding the candidates takes half as long again), "theta" (V_theta of the candidates, as
+            reranker: None or "blend" (the model's own way, blended with the first stage's score as the model says:
+                "all" for the bundled one, else its dense head if it has one, else V_theta), "both" (the dense head and
+                V_theta, half each, blended likewise), "theta" (V_theta of the candidates, as
                 in the paper), "dense" (the dense head), "maxsim" (token by token, see `sidr_rag.rerank.maxsim`: kept
                 passages take 48 bytes a token), "all" (as "both", with "maxsim" as half of the second stage and the
-                first stage's share halved: the best order), a `BiEncoder`, a
+                first stage's share halved: one reading gives all three), a `BiEncoder`, a
                 `CrossEncoder`, an `Encoder` (V_theta of another model), a `Blend` of one of these with the first
                 stage's score, an object with a `rerank` method, or a callable with the same arguments; see
                 `sidr_rag.rerank`.

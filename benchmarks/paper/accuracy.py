@@ -48,7 +48,6 @@ _OURS = {
     "beta with levels (the default)": "ours: not in the paper",
     "late (m=100), blended (the default)": "ours: not in the paper",
     "late (m=100), both heads": "ours: not in the paper",
-    "late (m=100), both heads and tokens": "ours: not in the paper",
 }
 
 
@@ -63,7 +62,6 @@ def searches(dense: Dense) -> dict[str, Search]:
     found["beta with levels (the default)"] = EngineSearch()
     found["late (m=100), blended (the default)"] = EngineSearch(rerank=100, reranker="blend")
     found["late (m=100), both heads"] = EngineSearch(rerank=100, reranker="both")
-    found["late (m=100), both heads and tokens"] = EngineSearch(rerank=100, reranker="all")
     return found
 
 

@@ -12,6 +12,7 @@ Head = Literal["layernorm", "mlm"]
 Activation = Literal["elu1p", "log1p_relu"]
 Layout = Literal["sidr", "authors", "huggingface"]
 Pooling = Literal["mean", "cls"]
+RERANKERS = ("theta", "dense", "maxsim", "both", "all")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class ModelConfig:
         binary_active_dims: k of V_theta(q) in beta search with the binary weighting; None takes `max_active_dims`.
         rerank_blend: the first stage's share in the late score; passed through untouched.
         dense: the dense head, if the model was trained with one; then the model's own way of re-ranking.
+        reranker: another way of its own: one of `RERANKERS`; passed through untouched.
     """
 
     name: str
@@ -94,6 +96,7 @@ class ModelConfig:
     binary_active_dims: int | None = None
     rerank_blend: float | None = None
     dense: DenseHead | None = None
+    reranker: str | None = None
 
     @property
     def native(self) -> bool:
@@ -103,6 +106,6 @@ class ModelConfig:
     def identity(self) -> str:
         """Canonical JSON of everything that decides V_theta's values: part of the encoder's fingerprint."""
         described = asdict(self)
-        for key in ("name", "weighting", "binary_active_dims", "rerank_blend", "base_model", "dense"):
+        for key in ("name", "weighting", "binary_active_dims", "rerank_blend", "base_model", "dense", "reranker"):
             del described[key]
         return json.dumps(described, sort_keys=True)

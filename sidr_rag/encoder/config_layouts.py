@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from sidr_rag.encoder.config import Activation, BertSizes, DenseHead, Head, ModelConfig, PerSide, Pooling
+from sidr_rag.encoder.config import (
+    RERANKERS,
+    Activation,
+    BertSizes,
+    DenseHead,
+    Head,
+    ModelConfig,
+    PerSide,
+    Pooling,
+)
 from sidr_rag.errors import InvalidInputError, ModelNotFoundError
 
 DEFAULT_ACTIVE_DIMS = 768  # the paper's k
 MAX_WINDOW = 512
 BERT_MODEL_TYPE = "bert"
 
+_BY_DENSE = ("dense", "both", "all")
 _AUTHORS_HEAD_EPS = 1e-5  # torch's default, not the body's; the golden values show it
 
 # Position tables of these families start after the padding id.
@@ -162,6 +172,9 @@ def _sidr(source: _Source) -> ModelConfig:
     binary_dims = source.values.get("binary_active_dims")
     if binary_dims is not None and (type(binary_dims) is not int or binary_dims < 1):
         raise source.fault("binary_active_dims", binary_dims, "a positive integer")
+    dense, reranker = _dense_head(source), source.values.get("reranker")
+    if reranker is not None and (reranker not in RERANKERS or (dense is None and reranker in _BY_DENSE)):
+        raise source.fault("reranker", reranker, f"one of {', '.join(RERANKERS)} that the model's heads allow")
     return ModelConfig(
         name=source.text("name") or source.name,
         layout="sidr",
@@ -179,7 +192,8 @@ def _sidr(source: _Source) -> ModelConfig:
         weighting=weighting,
         binary_active_dims=binary_dims,
         rerank_blend=None if blend is None else float(blend),
-        dense=_dense_head(source),
+        dense=dense,
+        reranker=reranker,
     )
 
 

@@ -103,6 +103,7 @@ class SecondStages:
         self._theta = theta
         # Stand-ins of tests and of evaluations have no dense head.
         self._has_dense = getattr(encoder.config, "dense", None) is not None
+        self._own = getattr(encoder.config, "reranker", None) or ("dense" if self._has_dense else "theta")
 
     @property
     def dense(self) -> DenseEmbedder | None:
@@ -141,11 +142,12 @@ class SecondStages:
         """
         collection = Collection(weigh, idf)
         if choice is None or choice in ("blend", "both", "all"):
-            own = choice if choice in ("both", "all") else "dense" if self._has_dense else "theta"
+            own = choice if choice in ("both", "all") else self._own
             share = (self._encoder.config.rerank_blend or 0.0) * (_SHARE_OF_ALL if own == "all" else 1.0)
             return self._blended(self._plain(own, queries, collection), share)
         if isinstance(choice, Blend):
-            return self._blended(self._plain(_inner(choice, dense=self._has_dense), queries, collection), choice.share)
+            inner = self._own if choice.second is None else choice.second
+            return self._blended(self._plain(inner, queries, collection), choice.share)
         return self._plain(choice, queries, collection)
 
     def _plain(self, choice: str | Reranker | Any, queries: Queries, collection: Collection) -> Scoring:
@@ -221,10 +223,6 @@ class SecondStages:
         space = self._theta.cache.space(model.fingerprint, ByteVectors())
         embedder = DenseEmbedder(model.encode_passages, space, model.width)
         return lambda i, rows, _: embedder.scores(vectors[i], _contents(rows))
-
-
-def _inner(blend: Blend, *, dense: bool) -> Any:
-    return ("dense" if dense else "theta") if blend.second is None else blend.second
 
 
 def _halves(one: Scoring, other: Scoring) -> Scoring:

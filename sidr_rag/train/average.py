@@ -41,8 +41,16 @@ def average_models(models: Sequence[Path], output: Path) -> None:
     sides: tuple[Side, ...] = ("query",) if shaped.shared_encoder else ("query", "passage")
     weights = {side: _mean([initial_state(model, shaped, side, 0.0) for model in models]) for side in sides}
     weighting = None if first.weighting is None else Weighting.from_mapping(first.weighting)
-    dense = first.dense is not None
-    save_model(output, weights, shaped, models[0], dense=dense, weighting=weighting, rerank_blend=first.rerank_blend)
+    save_model(
+        output,
+        weights,
+        shaped,
+        models[0],
+        dense=first.dense is not None,
+        weighting=weighting,
+        rerank_blend=first.rerank_blend,
+        reranker=first.reranker,
+    )
 
 
 def _mean(states: Sequence[dict[str, NDArray[np.float32]]]) -> dict[str, NDArray[np.float32]]:

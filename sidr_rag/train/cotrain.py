@@ -169,6 +169,7 @@ class CoTrainer:
             dense=self._source.dense is not None,
             weighting=weighting,
             rerank_blend=blend,
+            reranker=self._source.reranker,
             quantize=quantize,
         )
         return out

@@ -258,8 +258,18 @@ class Run:
         weighting = self._objective.corpus.constants() if self._objective.learns("weighted") else None
         blend = self._config.dev.blend
         dense = self._objective.teaches_dense
+        reranker = "all" if dense and self._objective.learns("maxsim") else None
         base = self._config.base
-        save_model(folder, weights, self._model, base, dense=dense, weighting=weighting, rerank_blend=blend)
+        save_model(
+            folder,
+            weights,
+            self._model,
+            base,
+            dense=dense,
+            weighting=weighting,
+            rerank_blend=blend,
+            reranker=reranker,
+        )
 
     def _plot(self) -> None:
         try:

@@ -68,6 +68,7 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
         head_layer_norm_eps=config.head_layer_norm_eps,
         weighting=None,
         rerank_blend=None,
+        reranker=None,
     )
 
 
@@ -182,6 +183,7 @@ def save_model(
     dense: bool,
     weighting: Weighting | None = None,
     rerank_blend: float | None = None,
+    reranker: str | None = None,
     quantize: bool = True,
 ) -> None:
     """Write a model folder that `sidr_rag.encoder.load_encoder` reads: safetensors, config.json and tokenizer.json.
@@ -194,6 +196,7 @@ def save_model(
         dense: whether the dense head has learned something; late search then takes it, else V_theta.
         weighting: the engine's constants for this model.
         rerank_blend: the first stage's share in the late score.
+        reranker: the model's own second stage; None for its dense head, or V_theta.
         quantize: matrices as int8 with one scale for each row; False keeps float32.
     """
     from safetensors.numpy import save
@@ -211,7 +214,7 @@ def save_model(
             else:
                 tensors[stored] = np.ascontiguousarray(value, dtype=np.float32)
     replace_file(folder / "model.safetensors", save(tensors, {"format": "np"}))
-    described = described_model(config, weighting, rerank_blend, dense=dense, quantize=quantize)
+    described = described_model(config, weighting, rerank_blend, dense=dense, reranker=reranker, quantize=quantize)
     replace_file(folder / "config.json", (json.dumps(described, indent=2) + "\n").encode())
     tokenizer = tokenizer_source(base, config)
     if tokenizer.resolve() != (folder / tokenizer.name).resolve():
@@ -219,7 +222,13 @@ def save_model(
 
 
 def described_model(
-    config: ModelConfig, weighting: Weighting | None, rerank_blend: float | None, *, dense: bool, quantize: bool
+    config: ModelConfig,
+    weighting: Weighting | None,
+    rerank_blend: float | None,
+    *,
+    dense: bool,
+    reranker: str | None,
+    quantize: bool,
 ) -> dict[str, Any]:
     """What config.json says of the model, in the library's own layout."""
     described: dict[str, Any] = {
@@ -237,6 +246,7 @@ def described_model(
         "dense": {"pooling": "mean", "normalize": True} if dense else None,
         "weighting": None if weighting is None else weighting.to_mapping(),
         "rerank_blend": rerank_blend,
+        "reranker": reranker,
     }
     if quantize:
         described["quantization"] = "int8 per row: weight = int8 * NAME.scale[row]"

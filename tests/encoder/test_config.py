@@ -135,6 +135,8 @@ def test_folder_without_configuration(tmp_path):
         ({"bert": {}, "weighting": 3}, "'weighting' is 3"),
         ({"bert": {}, "rerank_blend": "half"}, "'rerank_blend' is 'half'"),
         ({"bert": {}, "binary_active_dims": 0}, "'binary_active_dims' is 0"),
+        ({"bert": {}, "reranker": "cross"}, "'reranker' is 'cross'"),
+        ({"bert": {}, "reranker": "all"}, "'reranker' is 'all'"),
         ({"bert": {}, "binary_active_dims": 2.0}, "'binary_active_dims' is 2.0"),
         ({"encoder_q": AUTHORS_SIDE}, "'encoder_p' is None"),
         ({"encoder_q": AUTHORS_SIDE, "encoder_p": {**AUTHORS_SIDE, "hidden_size": 1536}}, "different sizes"),
@@ -153,5 +155,10 @@ def test_faults_name_the_file_and_the_value(write, values, words):
 def test_identity_leaves_out_what_does_not_touch_vectors(write):
     base = {"bert": {}, "name": "one", "rerank_blend": 0.1}
     first = load_config(write(base)).identity()
-    assert load_config(write({**base, "name": "two", "rerank_blend": 0.9, "binary_active_dims": 4})).identity() == first
+    assert (
+        load_config(
+            write({**base, "name": "two", "rerank_blend": 0.9, "binary_active_dims": 4, "reranker": "maxsim"})
+        ).identity()
+        == first
+    )
     assert load_config(write({**base, "activation": "log1p_relu"})).identity() != first

@@ -98,6 +98,7 @@ def test_its_configuration_carries_the_engines_settings():
     assert (config.max_active_dims["query"], config.max_active_dims["passage"]) == (64, 256)
     assert config.binary_active_dims == 16
     assert config.dense is not None
+    assert config.reranker == "all"
 
 
 def test_limits_of_the_sides(default_encoder):

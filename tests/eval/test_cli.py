@@ -58,8 +58,8 @@ def test_the_model_is_used_and_the_store_kept(beir, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "late@2" in shown
     assert "late@3" in shown
-    # The candidates of late search for the dense head, and every passage for V_theta.
-    assert "9 passages read by the model" in shown
+    # Every passage for V_theta, and the candidates of late search for the dense head and for tokens.
+    assert "13 passages read by the model" in shown
     assert (store / "small" / "embeddings.db").is_file()
     assert main([*arguments, "--split", "dev"]) == 0
     assert "passages read by the model" not in capsys.readouterr().out

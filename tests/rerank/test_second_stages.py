@@ -243,6 +243,20 @@ def test_an_evaluation_of_a_model_with_a_dense_head(tiny_folder):
         assert [theta[i] for i, _ in first] == pytest.approx(expected, rel=1e-2)
 
 
+def test_a_model_may_say_what_its_own_way_is(tiny_folder):
+    heads = {"dense": {"pooling": "mean", "normalize": True}, "rerank_blend": 0.4}
+    for way in ("theta", "maxsim", "both", "all"):
+        folder = tiny_folder(f"way-{way}", 6, **heads, reranker=way)
+        with SiDR.from_texts(some_texts(), model=folder, backend="numpy") as sidr:
+            own = sidr.search("a5 a6", rerank=8, k=8)
+            assert own == sidr.search("a5 a6", rerank=8, k=8, reranker="blend")
+            share = 0.2 if way == "all" else 0.4
+            assert own == sidr.search("a5 a6", rerank=8, k=8, reranker=Blend(way, share))
+            assert own != sidr.search("a5 a6", rerank=8, k=8, reranker=Blend("dense", 0.4))
+            halves = sidr.search("a5 a6", rerank=8, k=8, reranker=Blend(None, 0.5))
+            assert halves == sidr.search("a5 a6", rerank=8, k=8, reranker=Blend(way, 0.5))
+
+
 def test_bm25_is_re_ranked_by_everything_as_beta_is(tiny_folder):
     from sidr_rag.eval import Dataset, evaluate
 

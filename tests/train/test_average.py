@@ -29,7 +29,8 @@ def other(tiny_base, tmp_path):
         sides = ("query",) if shaped.shared_encoder else ("query", "passage")
         dense = "rerank_blend" in config
         blend = config.get("rerank_blend")
-        save_model(folder, dict.fromkeys(sides, weights), shaped, tiny_base, dense=dense, rerank_blend=blend)
+        own = {"dense": dense, "rerank_blend": blend, "reranker": "all" if dense else None}
+        save_model(folder, dict.fromkeys(sides, weights), shaped, tiny_base, **own)
         return folder
 
     return make

@@ -111,9 +111,9 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
             "space between, for every system.",
             "The model with its own constants. Binary: one level, w = V_theta(q) (its largest and the query's own "
             "tokens), the paper's beta search. Late: the best m of beta by both heads (the dense one and V_theta, half "
-            "each) and by tokens (MaxSim), half each, z-scores blended with "
-            f"{blend / 2} of the first stage's; both heads: without tokens, {blend} of the first. Full: V_theta of every "
-            "passage (long ones in windows) against the query as beta weighs it. Alpha: the query's bag, weighed, "
+            f"each) and by tokens (MaxSim), half each, z-scores blended with {blend / 2} of the first stage's; both "
+            f"heads: without tokens, {blend} of the first. Full: V_theta of every passage (long ones in windows) "
+            "against the query as beta weighs it. Alpha: the query's bag, weighed, "
             "against V_theta of passages. The paper's: V_theta(q) as it is.",
             "Texts are read by torch, in bfloat16 where it and the processor multiply it.",
             "Success@1: a passage that holds an answer string (DPR's matching) comes first; of the sets with answers.",

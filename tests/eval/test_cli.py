@@ -61,7 +61,7 @@ def test_the_model_is_used_and_the_store_kept(beir, tmp_path, capsys):
     # Every passage for V_theta, and the candidates of late search for the dense head and for tokens.
     assert "13 passages read by the model" in shown
     assert (store / "small" / "embeddings.db").is_file()
-    assert main([*arguments, "--split", "dev"]) == 0
+    assert main([*arguments, "--split", "test", "--limit-queries", "2"]) == 0
     assert "passages read by the model" not in capsys.readouterr().out
 
 

@@ -82,7 +82,9 @@ class Pipeline:
         if request.max_active_dims is None and request.search == "beta" and self.weighting == BINARY:
             searched_dims = self.encoder.config.binary_active_dims
         dim = self.store.settings.dim
-        return Queries(queries, self.encoder, dim, request.representation, request.max_active_dims, searched_dims)
+        tokens = bool(request.rerank) and self.second.compares_tokens(request.reranker)
+        cuts = request.max_active_dims, searched_dims
+        return Queries(queries, self.encoder, dim, request.representation, *cuts, tokens=tokens)
 
     def embed_all(
         self, progress: Callable[[int, int], None] = lambda done, total: None, step: Callable[[], bool] = lambda: True

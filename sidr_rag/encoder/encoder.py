@@ -111,10 +111,15 @@ class Encoder:
         return self.tokenizer.vocabulary.dim
 
     def encode_queries(
-        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        representation: str = "theta",
+        max_active_dims: int | None = None,
+        tokens: bool = False,
     ) -> SparseVectors:
         """Encode queries; see `encode_passages`."""
-        return self._encode(texts, "query", representation, max_active_dims)
+        return self._encode(texts, "query", representation, max_active_dims, tokens=tokens)
 
     def encode_binary_queries(
         self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None

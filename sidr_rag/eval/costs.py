@@ -83,12 +83,20 @@ class MeteredEncoder:
         self.reading = Reading()
 
     def encode_queries(
-        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        representation: str = "theta",
+        max_active_dims: int | None = None,
+        tokens: bool = False,
     ) -> SparseVectors:
         """As `Encoder.encode_queries`."""
+        kept = _kept(tokens=tokens)
         return self._metered(
             "query",
-            lambda: self._encoder.encode_queries(texts, representation=representation, max_active_dims=max_active_dims),
+            lambda: self._encoder.encode_queries(
+                texts, representation=representation, max_active_dims=max_active_dims, **kept
+            ),
         )
 
     def encode_passages(
@@ -100,8 +108,7 @@ class MeteredEncoder:
         tokens: bool = False,
     ) -> SparseVectors:
         """As `Encoder.encode_passages`."""
-        # Stand-ins of tests and of evaluations know no tokens.
-        kept = {"tokens": True} if tokens else {}
+        kept = _kept(tokens=tokens)
         return self._metered(
             "passage",
             lambda: self._encoder.encode_passages(
@@ -139,3 +146,8 @@ def clocked(call: Callable[[], T]) -> tuple[T, Seconds]:
     wall, cpu = time.perf_counter(), time.process_time()
     value = call()
     return value, Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _kept(*, tokens: bool) -> dict[str, bool]:
+    # Stand-ins of tests know no tokens.
+    return {"tokens": True} if tokens else {}

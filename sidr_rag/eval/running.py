@@ -109,8 +109,10 @@ def _bm25(corpus: Corpus, search: Bm25Search, queries: list[str], depth: int) ->
     if not search.rerank:
         return first, 0
     encoder = cast(Encoder, corpus.encoder)
-    asked = Queries(queries, encoder, encoder.tokenizer.vocabulary.dim, "theta", None)
-    score = SecondStages(encoder, corpus.embedder).scoring(
+    stages = SecondStages(encoder, corpus.embedder)
+    tokens = stages.compares_tokens(search.reranker)
+    asked = Queries(queries, encoder, encoder.tokenizer.vocabulary.dim, "theta", None, tokens=tokens)
+    score = stages.scoring(
         search.reranker,
         asked,
         lambda theta: corpus.weigh(search.weighting, theta, asked.bags),

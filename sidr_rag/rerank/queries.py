@@ -23,6 +23,7 @@ class Queries:
         representation: "theta", "lex", "bin" or "bot": what the first stage searches with.
         max_active_dims: cuts V_theta.
         searched_dims: cuts what the first stage searches with further; None leaves it.
+        tokens: whether a second stage will ask for the vectors of their tokens, which then come with V_theta.
     """
 
     def __init__(
@@ -33,6 +34,8 @@ class Queries:
         representation: str,
         max_active_dims: int | None,
         searched_dims: int | None = None,
+        *,
+        tokens: bool = False,
     ) -> None:
         self.texts = texts
         self.representation = representation
@@ -40,6 +43,7 @@ class Queries:
         self._dim = dim
         self._max_active_dims = max_active_dims
         self._searched_dims = searched_dims
+        self._kept = {"tokens": True} if tokens else {}
         self._vectors: dict[str, SparseVectors] = {}
 
     @property
@@ -78,7 +82,7 @@ class Queries:
             if representation == "bot":
                 return self._encoder.encode_queries(self.texts, representation="bot")
             vectors = self._encoder.encode_queries(
-                self.texts, representation=representation, max_active_dims=self._max_active_dims
+                self.texts, representation=representation, max_active_dims=self._max_active_dims, **self._kept
             )
         check_weights(vectors, self._dim)
         return vectors

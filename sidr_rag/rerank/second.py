@@ -122,6 +122,13 @@ class SecondStages:
             return None
         return TokenEmbedder(encoder.encode_tokens, self._theta.cache.space(encoder.fingerprint, SignVectors()), width)
 
+    def compares_tokens(self, choice: object) -> bool:
+        """Whether a second stage asks for the vectors of the queries' tokens."""
+        if isinstance(choice, Blend):
+            choice = choice.second
+        way = self._own if choice in (None, "blend") else choice
+        return isinstance(way, str) and way in ("maxsim", "all") and self.tokens is not None
+
     def scoring(
         self,
         choice: str | Reranker | Any | None,

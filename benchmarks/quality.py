@@ -74,7 +74,7 @@ def main() -> None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(found), encoding="utf-8")
         measured[name] = json.loads(kept.read_text(encoding="utf-8"))
-    result = _result(measured, command, limit, encoder.config.rerank_blend)
+    result = _result(measured, command, limit, encoder.config.rerank_blend or 0.0)
     if arguments.small or arguments.sets or arguments.model != "default":
         result.show()
     else:
@@ -101,7 +101,7 @@ def _measure(data: Dataset, encoder: Encoder, store: Path) -> dict[str, Any]:
     }
 
 
-def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend: float | None) -> Result:
+def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend: float) -> Result:
     result = Result(
         "quality",
         "Quality",

@@ -38,7 +38,7 @@ QUESTIONS = (
     Question("Who lost a race because he took a nap?", "aesop.csv", "fell fast asleep"),
     Question("What did the rabbit take out of his pocket?", "alice.html", "took a watch out"),
     Question("Which file holds the passages of a store?", "architecture.md", "passages.db"),
-    Question("How do I find passages whose page number is above 3?", "filters.md", "gt"),
+    Question("How do I filter passages by their page number?", "filters.md", "gt"),
 )
 FRESH = Document(
     id="minutes-2031",

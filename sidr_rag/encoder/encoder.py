@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sidr_rag.costs import note_read
-from sidr_rag.encoder.backbones import Backbones
+from sidr_rag.encoder.backbones import Backbones, Body
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
@@ -39,6 +39,7 @@ from sidr_rag.encoder.sparsify import (
     sparse_row,
 )
 from sidr_rag.encoder.windows import (
+    Item,
     TokenVectors,
     WindowMeans,
     WindowTokens,
@@ -53,6 +54,8 @@ from sidr_rag.types import SparseVectors
 
 if TYPE_CHECKING:
     from sidr_rag.text.tokenizer import BagTokenizer
+
+T = TypeVar("T")
 
 _TEXTS_AT_ONCE = 256
 _SEQUENCES_AT_ONCE = 256
@@ -203,18 +206,9 @@ class Encoder:
         check_texts(texts)
         if self.config.dense is None:
             raise InvalidInputError(f"model {self.config.name!r} has no dense head; use its V_theta, or a BiEncoder")
-        parts = [np.empty((0, self.dense_width), np.float32)]
-        for part in chunks(texts, _TEXTS_AT_ONCE):
-            token_ids = self._token_ids(part, side)
-            found = self._recent.take(side, token_ids)
-            missing = [i for i, vector in enumerate(found) if vector is None]
-            if missing:
-                items, n_tokens = self._windows([token_ids[i] for i in missing], side)
-                body = self._backbones.get_body(side, n_tokens)
-                for i, vector in zip(missing, dense_vectors(items, len(missing), body, self.config.dense), strict=True):
-                    found[i] = vector
-            parts.append(np.stack([vector for vector in found if vector is not None]))
-        return np.concatenate(parts)
+        head = self.config.dense
+        found = self._read(self._recent, texts, side, lambda items, n, body: list(dense_vectors(items, n, body, head)))
+        return np.stack(found) if found else np.empty((0, self.dense_width), np.float32)
 
     def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[TokenVectors]:
         """One vector for each token: the body's last hidden states, which `sidr_rag.rerank.maxsim` compares.
@@ -231,18 +225,28 @@ class Encoder:
             InvalidTypeError: if `texts` is no sequence of strings.
         """
         check_texts(texts)
-        every: list[TokenVectors] = []
+        dims = self.tokenizer.vocabulary.token_to_dim
+        return self._read(self._recent_tokens, texts, side, lambda items, n, body: token_vectors(items, n, body, dims))
+
+    def _read(
+        self,
+        recent: RecentVectors[T],
+        texts: Sequence[str],
+        side: Side,
+        read: Callable[[Sequence[Item], int, Body], list[T]],
+    ) -> list[T]:
+        """What the body makes of each text; one that came along with V_theta is not read again."""
+        every: list[T] = []
         for part in chunks(texts, _TEXTS_AT_ONCE):
             token_ids = self._token_ids(part, side)
-            found = self._recent_tokens.take(side, token_ids)
-            missing = [i for i, vectors in enumerate(found) if vectors is None]
+            found = recent.take(side, token_ids)
+            missing = [i for i, vector in enumerate(found) if vector is None]
             if missing:
                 items, n_tokens = self._windows([token_ids[i] for i in missing], side)
-                body = self._backbones.get_body(side, n_tokens)
-                fresh = token_vectors(items, len(missing), body, self.tokenizer.vocabulary.token_to_dim)
-                for i, vectors in zip(missing, fresh, strict=True):
-                    found[i] = vectors
-            every += [vectors for vectors in found if vectors is not None]
+                fresh = read(items, len(missing), self._backbones.get_body(side, n_tokens))
+                for i, vector in zip(missing, fresh, strict=True):
+                    found[i] = vector
+            every += [vector for vector in found if vector is not None]
         return every
 
     def forget_recent(self) -> None:

@@ -53,8 +53,7 @@ class TokenEmbedder(Embedder[NDArray[np.uint8]]):
         Returns:
             f64[n], from -1 to 1; 0 where the query or the text has no tokens.
         """
-        unit = unit_rows(query)
-        shares = weights / weights.sum() if weights.sum() > 0 else np.full(len(unit), 1 / max(len(unit), 1))
+        unit, shares = unit_rows(query), shares_of(weights)
         # One by one: the bits of a larger product would depend on which candidates stand beside it.
         return np.array([maxsim(unit, shares, bits) for bits in self.vectors(contents)], dtype=np.float64)
 
@@ -70,6 +69,13 @@ def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths[lengths == 0] = 1.0
     scaled: NDArray[np.float32] = vectors / lengths
     return scaled
+
+
+def shares_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each token counts, in shares of sum 1: f64[tokens]; all alike where none of them counts."""
+    total = weights.sum()
+    shares: NDArray[np.float64] = weights / total if total > 0 else np.full(len(weights), 1 / max(len(weights), 1))
+    return shares
 
 
 def maxsim(query: NDArray[np.float32], shares: NDArray[np.float64], bits: NDArray[np.uint8]) -> float:

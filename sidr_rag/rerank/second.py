@@ -61,6 +61,11 @@ class Blend:
         check_reranker(self.second, "second")
 
 
+def first_share(rerank_blend: float, way: str) -> float:
+    """The first stage's share in the late score of a named second stage, by a model's `rerank_blend`."""
+    return rerank_blend * (_SHARE_OF_ALL if way == "all" else 1.0)
+
+
 def check_reranker(choice: object, name: str = "reranker") -> None:
     """Refuse what is no second stage.
 
@@ -150,7 +155,7 @@ class SecondStages:
         collection = Collection(weigh, idf)
         if choice is None or choice in ("blend", "both", "all"):
             own = choice if choice in ("both", "all") else self._own
-            share = (self._encoder.config.rerank_blend or 0.0) * (_SHARE_OF_ALL if own == "all" else 1.0)
+            share = first_share(self._encoder.config.rerank_blend or 0.0, own)
             return self._blended(self._plain(own, queries, collection), share)
         if isinstance(choice, Blend):
             inner = self._own if choice.second is None else choice.second

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,24 @@ import torch
 from numpy.typing import NDArray
 
 from sidr_rag.encoder.config import ModelConfig
-from sidr_rag.encoder.windows import chunks
+from sidr_rag.encoder.windows import TokenVectors, chunks
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.eval.datasets import Dataset, load_beir
 from sidr_rag.eval.measures import measure
 from sidr_rag.index.bot_index import BotIndex, SegmentView
 from sidr_rag.index.builder import build_segment
 from sidr_rag.rerank.late import blend_scores
-from sidr_rag.search.searcher import SeqHits, pairwise_scores, search_index
-from sidr_rag.search.weighting import BINARY, Weighting, heaviest, weigh_queries
+from sidr_rag.rerank.maxsim import shares_of, unit_rows
+from sidr_rag.rerank.second import first_share
+from sidr_rag.search.searcher import SeqHits, search_index
+from sidr_rag.search.weighting import BINARY, Weighting, heaviest, idf, weigh_queries
 from sidr_rag.text.tokenizer import BagTokenizer
+from sidr_rag.train.candidates import PARTS, read_candidates
 from sidr_rag.train.data import read_pairs, source_name
-from sidr_rag.train.model import Encoded, TrainableEncoder
+from sidr_rag.train.model import TrainableEncoder
 from sidr_rag.train.sections import Dev, DevSet
 from sidr_rag.train.texts import TextReader
-from sidr_rag.train.vectors import active_vectors
+from sidr_rag.train.vectors import active_vectors, token_states
 from sidr_rag.types import Passage, SparseVectors
 
 DEPTH = 10
@@ -34,7 +37,6 @@ _MEASURE = "nDCG@10"
 _BATCH = 64
 
 Scores = dict[str, dict[str, float]]
-_Asked = tuple[int, NDArray[np.uint64]]
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,14 @@ class EncodedSet:
         theta: V_theta of the questions.
         own: their bags.
         dense: f32[n, hidden], their vectors by the dense head.
+        tokens: the vectors of their tokens; empty where the second stage compares none.
     """
 
     judged: JudgedSet
     theta: SparseVectors
     own: SparseVectors
     dense: NDArray[np.float32]
+    tokens: list[TokenVectors]
 
     def binary(self, dims: int | None = None) -> list[SeqHits]:
         """The paper's beta search, with so many dimensions of each question."""
@@ -122,6 +126,13 @@ class EncodedSet:
         """What a weighting makes of the questions over the set."""
         index = self.judged.index
         return weigh_queries(self.theta, self.own, weighting, index.df, index.n_live)
+
+    def counted_tokens(self, i: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """A question's tokens as MaxSim takes them: f32[tokens, hidden] of length 1, and the share of each."""
+        dims, vectors = self.tokens[i]
+        index = self.judged.index
+        counts = np.where(dims < 0, 0.0, idf(index.df[np.maximum(dims, 0)], index.n_live))
+        return unit_rows(vectors), shares_of(counts)
 
     def ndcg(self, found: Sequence[SeqHits], places: Sequence[int] | None = None) -> float:
         """Mean nDCG@10 of the questions at some places (None: all); one that finds nothing counts 0."""
@@ -144,7 +155,8 @@ class DevEvaluation:
         reader: texts to tokens.
         levels: what the indexes keep.
         model: whose active dimensions the vectors get.
-        dense: whether the second stage is the dense head, as in a model that has learned one; else it is V_theta.
+        own: the second stage, one of the names that a model's config.json may give: "theta", "dense", "maxsim", "both",
+            "all".
     """
 
     def __init__(
@@ -155,9 +167,10 @@ class DevEvaluation:
         levels: Sequence[int],
         model: ModelConfig,
         *,
-        dense: bool,
+        own: str,
     ) -> None:
-        self._settings, self._reader, self._model, self._dense = settings, reader, model, dense
+        self._settings, self._reader, self._model, self._parts = settings, reader, model, PARTS[own]
+        self._share = first_share(settings.blend, own)
         self.sets = [load_dev_set(wanted, tokenizer, levels) for wanted in settings.sets]
 
     def scores(self, query: TrainableEncoder, passage: TrainableEncoder, weighting: Weighting) -> Scores:
@@ -178,7 +191,7 @@ class DevEvaluation:
                 some = _spread(len(first), self._settings.late_queries)
                 few = [(first[i][0][: self._settings.late], first[i][1][: self._settings.late]) for i in some]
                 second = self.second_stage(passage, encoded, few, weighting, some)
-                blended = [reordered(hits, own, self._settings.blend) for hits, own in zip(few, second, strict=True)]
+                blended = [reordered(hits, own, self._share) for hits, own in zip(few, second, strict=True)]
                 found.setdefault("late", {})[name] = encoded.ndcg(blended, some)
         return found
 
@@ -189,7 +202,7 @@ class DevEvaluation:
         return [self._encoded(query, judged, k) for judged in self.sets]
 
     def _encoded(self, query: TrainableEncoder, judged: JudgedSet, k: int) -> EncodedSet:
-        theta, own, dense = [], [], []
+        theta, own, dense, tokens = [], [], [], []
         for texts in chunks(list(judged.dataset.queries.values()), _BATCH):
             encoded = query.encode([self._reader.query(text) for text in texts])
             bags = self._reader.own_dims(texts)
@@ -197,8 +210,11 @@ class DevEvaluation:
             theta += list(vectors.sparse(vectors.theta, judged.index.dim, k))
             own += [(bag, np.ones(len(bag), np.float32)) for bag in bags]
             dense.append(query.dense(encoded).cpu().numpy())
+            if "maxsim" in self._parts:
+                dims = [self._reader.token_dims(text) for text in texts]
+                tokens += [TokenVectors(*both) for both in zip(dims, token_states(encoded), strict=True)]
         make = partial(SparseVectors.from_rows, dim=judged.index.dim)
-        return EncodedSet(judged, make(theta), make(own), np.concatenate(dense))
+        return EncodedSet(judged, make(theta), make(own), np.concatenate(dense), tokens)
 
     @torch.no_grad()
     def second_stage(
@@ -220,44 +236,18 @@ class DevEvaluation:
         """
         asked = range(len(encoded.dense)) if places is None else places
         wanted = np.unique(np.concatenate([seqs for seqs, _ in first]))
-        pairs = [(i, seqs) for i, (seqs, _) in zip(asked, first, strict=True)]
-        if self._dense:
-            return self._by_dense(passage, encoded, wanted, pairs)
-        return self._by_theta(passage, encoded, wanted, pairs, encoded.weights(weighting))
-
-    def _by_dense(
-        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64], asked: Sequence[_Asked]
-    ) -> list[NDArray[np.float64]]:
-        """Cosines of the dense head."""
-        parts = [passage.dense(found).cpu().numpy() for _, found in self._read(passage, encoded, wanted)]
-        vectors = np.concatenate(parts) if parts else np.empty((0, encoded.dense.shape[1]), np.float32)
-        return [(vectors[np.searchsorted(wanted, seqs)] @ encoded.dense[i]).astype(np.float64) for i, seqs in asked]
-
-    def _by_theta(
-        self,
-        passage: TrainableEncoder,
-        encoded: EncodedSet,
-        wanted: NDArray[np.uint64],
-        asked: Sequence[_Asked],
-        weights: SparseVectors,
-    ) -> list[NDArray[np.float64]]:
-        """<w(q), V_theta(p)>; section 3.4 of the paper has V_theta(q) in the place of w(q)."""
-        k, dim = self._model.max_active_dims.passage, encoded.judged.index.dim
-        vectors: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
-        for texts, found in self._read(passage, encoded, wanted):
-            active = active_vectors(passage, found, self._reader.own_dims(texts), k)
-            vectors += list(active.sparse(active.theta, dim, k))
+        contents = [encoded.judged.contents[seq - 1] for seq in wanted.tolist()]
+        candidates = read_candidates(passage, self._reader, contents, self._parts, self._model.max_active_dims.passage)
+        weights = encoded.weights(weighting)
         return [
-            pairwise_scores(weights.row(i), [vectors[at] for at in np.searchsorted(wanted, seqs)]).astype(np.float64)
-            for i, seqs in asked
+            candidates.scores(
+                weights.row(i),
+                encoded.dense[i],
+                encoded.counted_tokens(i) if encoded.tokens else None,
+                np.searchsorted(wanted, seqs).tolist(),
+            )
+            for i, (seqs, _) in zip(asked, first, strict=True)
         ]
-
-    def _read(
-        self, passage: TrainableEncoder, encoded: EncodedSet, wanted: NDArray[np.uint64]
-    ) -> Iterator[tuple[list[str], Encoded]]:
-        for seqs in chunks(wanted.tolist(), _BATCH):
-            texts = [encoded.judged.contents[seq - 1] for seq in seqs]
-            yield texts, passage.encode([self._reader.passage(text) for text in texts])
 
 
 def reordered(first: SeqHits, second: NDArray[np.float64], share: float) -> SeqHits:

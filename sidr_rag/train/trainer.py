@@ -133,9 +133,8 @@ class Run:
             taught=teachers.taught(self._pool.by_source),
             taught_share=teachers.taught_share,
         )
-        dense = self._objective.teaches_dense
         self._dev = (
-            DevEvaluation(config.dev, self._tokenizer, reader, levels, self._model, dense=dense)
+            DevEvaluation(config.dev, self._tokenizer, reader, levels, self._model, own=self._second_stage())
             if config.dev.sets and processes.first
             else None
         )
@@ -257,19 +256,24 @@ class Run:
         }
         weighting = self._objective.corpus.constants() if self._objective.learns("weighted") else None
         blend = self._config.dev.blend
-        dense = self._objective.teaches_dense
-        reranker = "all" if dense and self._objective.learns("maxsim") else None
+        own = self._second_stage()
         base = self._config.base
         save_model(
             folder,
             weights,
             self._model,
             base,
-            dense=dense,
+            dense=own != "theta",
             weighting=weighting,
             rerank_blend=blend,
-            reranker=reranker,
+            reranker=own if own == "all" else None,
         )
+
+    def _second_stage(self) -> str:
+        """What the model re-ranks by: all that it has learned."""
+        if not self._objective.teaches_dense:
+            return "theta"
+        return "all" if self._objective.learns("maxsim") else "dense"
 
     def _plot(self) -> None:
         try:

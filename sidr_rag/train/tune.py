@@ -13,6 +13,7 @@ import torch
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.model_tokenizer import load_tokenizer
 from sidr_rag.errors import InvalidInputError
+from sidr_rag.rerank.second import first_share
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train.dev import DevEvaluation, EncodedSet, reordered
 from sidr_rag.train.model import TrainableEncoder
@@ -22,7 +23,7 @@ from sidr_rag.train.weights_io import initial_state, load_state, model_config, o
 
 ACTIVE_DIMS = (32, 64, 128)
 _LEAST_GAIN = 2e-4
-_SHARES = tuple(i / 20 for i in range(21))
+_BLENDS = tuple(i / 20 for i in range(21))
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Tuned:
         first_stage: of beta search with these constants.
         binary_dims: active dimensions of query vectors in binary beta search.
         binary: of that search.
-        blend: the first stage's share in the late score; None where the second stage was not looked at.
+        blend: the model's `rerank_blend`, see `sidr_rag.rerank.second.first_share`; None where the second stage was not
+            looked at.
         late: of late search with it.
     """
 
@@ -61,8 +63,8 @@ def tune(
     """Choose constants by mean nDCG@10 over the dev sets, and write them into the model's config.json.
 
     A pattern search from the model's own constants: one constant at a time up and down, steps halved when nothing
-    helps. Passages are encoded only for the blend, the candidates of every question once: by the dense head where
-    the model has one, else by V_theta.
+    helps. Passages are encoded only for the blend, the candidates of every question once, for the second stage that
+    late search takes with this model.
 
     Args:
         folder: a model in the library's own layout.
@@ -91,8 +93,8 @@ def tune(
         load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
         encoders.append(encoder.eval())
     start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start
-    dense = config.dense is not None
-    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, shaped, dense=dense)
+    own = config.reranker or ("theta" if config.dense is None else "dense")
+    evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, shaped, own=own)
     best: tuple[float, int, Weighting, list[EncodedSet]] | None = None
     for k in active_dims:
         sets = evaluation.encoded(encoders[0], k)
@@ -108,10 +110,10 @@ def tune(
     cut = max(by_dims, key=lambda dims: by_dims[dims])
     tuned = Tuned(weighting, k, value, cut, by_dims[cut])
     if candidates:
-        by_share = _late(evaluation, encoders[1], sets, weighting, candidates)
-        share = max(by_share, key=lambda s: by_share[s])
-        tuned = replace(tuned, blend=share, late=by_share[share])
-        show("late: " + "  ".join(f"{s:.2f} {100 * v:.2f}" for s, v in by_share.items()))
+        by_blend = _late(evaluation, encoders[1], sets, weighting, candidates, own)
+        blend = max(by_blend, key=lambda b: by_blend[b])
+        tuned = replace(tuned, blend=blend, late=by_blend[blend])
+        show("late: " + "  ".join(f"{b:.2f} {100 * v:.2f}" for b, v in by_blend.items()))
     if write:
         _write(folder, tuned)
     return tuned
@@ -177,19 +179,25 @@ def _late(
     sets: Sequence[EncodedSet],
     weighting: Weighting,
     candidates: int,
+    own: str,
 ) -> dict[float, float]:
-    """Mean dev nDCG@10 of late search by the first stage's share."""
+    """Mean dev nDCG@10 of late search by the model's blend."""
     by_set = []
     for one in sets:
         first = one.weighted(weighting, candidates)
         second = evaluation.second_stage(passage, one, first, weighting)
         by_set.append(
             [
-                one.ndcg([reordered(hits, own, share) for hits, own in zip(first, second, strict=True)])
-                for share in _SHARES
+                one.ndcg(
+                    [
+                        reordered(hits, scores, first_share(blend, own))
+                        for hits, scores in zip(first, second, strict=True)
+                    ]
+                )
+                for blend in _BLENDS
             ]
         )
-    return dict(zip(_SHARES, np.mean(by_set, axis=0).tolist(), strict=True))
+    return dict(zip(_BLENDS, np.mean(by_set, axis=0).tolist(), strict=True))
 
 
 def _write(folder: Path, tuned: Tuned) -> None:

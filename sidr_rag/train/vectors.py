@@ -112,3 +112,19 @@ def kept_dims(
     for i, mine in enumerate(own):
         kept[i, torch.from_numpy(np.flatnonzero(np.isin(places, mine)))] = 1.0
     return kept
+
+
+def token_states(encoded: Encoded) -> list[NDArray[np.float32]]:
+    """The last states of each text's tokens, f32[tokens, hidden], without the first and the last, which are special."""
+    found = [
+        (int(place), states if real is None else states[real])
+        for pack in encoded
+        for place, states, real in zip(
+            pack.places.tolist(), pack.hidden, _rows(pack.real, len(pack.places)), strict=True
+        )
+    ]
+    return [states[1:-1].detach().float().cpu().numpy() for _, states in sorted(found, key=lambda pair: pair[0])]
+
+
+def _rows(mask: Tensor | None, n: int) -> Sequence[Tensor | None]:
+    return [None] * n if mask is None else list(mask)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -7,8 +8,10 @@ from sidr_rag import SiDR
 from sidr_rag.cli import main
 from sidr_rag.encoder import load_encoder
 from sidr_rag.errors import InvalidInputError
+from sidr_rag.rerank.late import blend_scores
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
+from sidr_rag.train.candidates import ReadCandidates
 from sidr_rag.train.dev import DevEvaluation
 from sidr_rag.train.sections import Dev, DevSet
 from sidr_rag.train.settings import plain
@@ -65,14 +68,14 @@ def test_constants_are_chosen_and_written(trained):
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(("term", "reranker"), [("dense", "dense"), ("full", "theta")])
+@pytest.mark.parametrize(("terms", "reranker"), [({"dense": {}}, "dense"), ({"full": {}}, "theta")])
 def test_the_blend_is_tuned_with_the_second_stage_that_late_search_takes(
-    tiny_config, tmp_path, put_jsonl, make_pairs, monkeypatch, term, reranker
+    tiny_config, tmp_path, put_jsonl, make_pairs, monkeypatch, terms, reranker
 ):
     pairs = [{"query": pair["query"], "text": pair["text"]} for pair in make_pairs(20, 1, seed=9)]
     dev = Dev(sets=(DevSet(put_jsonl(tmp_path / "dev.jsonl", pairs)),))
     steps = {"total": 2, "beta_batch": 8, "full_batch": 4, "beta_per_full": 0}
-    folder = train(tiny_config(terms={term: {}}, steps=steps), show=silent)
+    folder = train(tiny_config(terms=terms, steps=steps), show=silent)
     seen = []
     second_stage = DevEvaluation.second_stage
 
@@ -85,13 +88,42 @@ def test_the_blend_is_tuned_with_the_second_stage_that_late_search_takes(
     ((first, second),) = seen
     numbers = [str(i) for i in range(len(pairs))]
     with SiDR.from_texts([p["text"] for p in pairs], ids=numbers, model=folder, backend="numpy") as sidr:
-        assert (sidr.encoder.config.dense is not None) is (term == "dense")
+        assert (sidr.encoder.config.dense is not None) is ("dense" in terms)
         for pair, (seqs, _), scores in zip(pairs, first, second, strict=True):
             found = sidr.search(pair["query"], k=20, rerank=20, reranker=reranker)
             own = {r.passage.id: r.score for r in found}
             assert own.keys() == {str(seq - 1) for seq in seqs}
             # What is kept is rounded: cosines by int8, V_theta by float16.
             assert scores.tolist() == pytest.approx([own[str(seq - 1)] for seq in seqs], rel=2e-3, abs=0.02)
+
+
+def test_all_is_tuned_with_halves_of_what_each_part_gives_in_late_search(
+    tiny_config, tmp_path, put_jsonl, make_pairs, monkeypatch
+):
+    pairs = [{"query": pair["query"], "text": pair["text"]} for pair in make_pairs(20, 1, seed=9)]
+    dev = Dev(sets=(DevSet(put_jsonl(tmp_path / "dev.jsonl", pairs)),))
+    steps = {"total": 2, "beta_batch": 8, "full_batch": 4, "beta_per_full": 0}
+    folder = train(tiny_config(terms={"dense": {}, "maxsim": {}}, steps=steps), show=silent)
+    seen = []
+    scores_of = ReadCandidates.scores
+
+    def looked_at(self, *query):
+        parts = {part: scores_of(replace(self, parts=(part,)), *query) for part in self.parts}
+        seen.append((parts, scores_of(self, *query)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(ReadCandidates, "scores", looked_at)
+    tune(folder, dev, active_dims=(8,), candidates=20, show=silent)
+    numbers = [str(i) for i in range(len(pairs))]
+    with SiDR.from_texts([p["text"] for p in pairs], ids=numbers, model=folder, backend="numpy") as sidr:
+        assert sidr.encoder.config.reranker == "all"
+        for pair, (parts, scores) in zip(pairs, seen, strict=True):
+            assert set(parts) == {"theta", "dense", "maxsim"}
+            for part, near in (("theta", 0.02), ("dense", 0.004), ("maxsim", 1e-4)):
+                found = sidr.search(pair["query"], k=20, rerank=20, reranker=part)
+                assert sorted(parts[part]) == pytest.approx(sorted(r.score for r in found), abs=near)
+            heads = blend_scores(parts["theta"], parts["dense"], 0.5)
+            assert scores.tolist() == blend_scores(heads, parts["maxsim"], 0.5).tolist()
 
 
 def test_tuning_needs_judged_sets_and_a_model_of_ours(trained, tmp_path, shared_models):

@@ -38,7 +38,9 @@ def train(
 
 def tune(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that training wrote.")],
-    config: Config,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml", help="A training configuration, or a file with its `dev` alone.")
+    ],
     candidates: Annotated[int, typer.Option(min=0, help="m of late search; 0 leaves its blend as it is.")] = 100,
     active_dims: Annotated[
         list[int] | None,
@@ -48,10 +50,10 @@ def tune(
 ) -> None:
     """Choose a model's search constants on the configuration's dev sets, and write them into its config.json."""
     with _training():
-        from sidr_rag.train.config import load_train_config
+        from sidr_rag.train.config import load_dev
         from sidr_rag.train.tune import ACTIVE_DIMS
         from sidr_rag.train.tune import tune as run
-    dev, dims = load_train_config(config).dev, active_dims or ACTIVE_DIMS
+    dev, dims = load_dev(config), active_dims or ACTIVE_DIMS
     chosen = run(model, dev, active_dims=dims, candidates=candidates, write=not dry_run, show=_show)
     late = "" if chosen.late is None else f", late {100 * chosen.late:.2f} at a blend of {chosen.blend}"
     typer.echo(f"beta {100 * chosen.first_stage:.2f} with {chosen.active_dims} active dimensions{late}")

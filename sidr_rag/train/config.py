@@ -172,19 +172,39 @@ def load_train_config(path: str | Path) -> TrainConfig:
         InvalidInputError: if it is no YAML, or a setting is unknown, missing or has no usable value.
         InvalidTypeError: if a setting has the wrong type.
     """
+    path = Path(path)
+    config: TrainConfig = resolve_paths(build(TrainConfig, _yaml_values(path)), path.parent)
+    return config
+
+
+def load_dev(path: str | Path) -> Dev:
+    """Read judged sets from a training configuration, or from a file that holds nothing but its `dev`.
+
+    Args:
+        path: a YAML file; the paths in it are relative to its folder.
+
+    Raises:
+        ModelNotFoundError, MissingExtraError, InvalidInputError, InvalidTypeError: as `load_train_config`.
+    """
+    path = Path(path)
+    values = _yaml_values(path)
+    if not isinstance(values, dict) or set(values) != {"dev"}:
+        return load_train_config(path).dev
+    dev: Dev = resolve_paths(build(Dev, values["dev"], "dev"), path.parent)
+    return dev
+
+
+def _yaml_values(path: Path) -> Any:
     try:
         import yaml
     except ModuleNotFoundError as error:
         raise MissingExtraError("pyyaml", "train", "a training configuration") from error
-    path = Path(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError):
         raise ModelNotFoundError(f"config: {path} is no file; give the path of a training configuration") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"config: {path} is no YAML ({str(error).splitlines()[0]})") from None
-    config: TrainConfig = resolve_paths(build(TrainConfig, values), path.parent)
-    return config
 
 
 def resolve_paths(value: Any, folder: Path) -> Any:

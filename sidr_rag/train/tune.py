@@ -12,6 +12,7 @@ import torch
 
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.model_tokenizer import load_tokenizer
+from sidr_rag.encoder.torch_body import compute_dtype
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.rerank.second import first_share
 from sidr_rag.search.weighting import Weighting
@@ -57,6 +58,7 @@ def tune(
     active_dims: Sequence[int] = ACTIVE_DIMS,
     binary_dims: Sequence[int] = (8, 16, 32, 64),
     candidates: int = 100,
+    dtype: str = "auto",
     write: bool = True,
     show: Callable[[str], None] = print,
 ) -> Tuned:
@@ -72,6 +74,7 @@ def tune(
         active_dims: active dimensions of query vectors to try.
         binary_dims: of them in binary search, to try; those above the chosen `active_dims` are left out.
         candidates: m of late search; 0 leaves the blend as it is.
+        dtype: of the matrix products, "float32", "bfloat16" or "auto" (bfloat16 where the processor multiplies it).
         write: whether config.json is changed; its weights never are.
         show: where progress goes.
 
@@ -89,7 +92,7 @@ def tune(
     ids = torch.from_numpy(reader.token_ids.astype(np.int64))
     encoders = []
     for side in ("query", "passage"):
-        encoder = TrainableEncoder(shaped, ids, 0.0, torch.float32)
+        encoder = TrainableEncoder(shaped, ids, 0.0, compute_dtype(torch.device("cpu"), dtype))
         load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
         encoders.append(encoder.eval())
     start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start

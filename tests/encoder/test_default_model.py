@@ -94,9 +94,9 @@ def test_its_configuration_carries_the_engines_settings():
     config = load_encoder().config
     assert config.name == "sidr-mini-v2"
     assert config.weighting["levels"] == [1, 2, 4]
-    assert config.rerank_blend == pytest.approx(0.3)
+    assert config.rerank_blend == pytest.approx(0.45)
     assert (config.max_active_dims["query"], config.max_active_dims["passage"]) == (64, 256)
-    assert config.binary_active_dims == 16
+    assert config.binary_active_dims == 8
     assert config.dense is not None
     assert config.reranker == "all"
 

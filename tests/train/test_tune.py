@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from sidr_rag.rerank.late import blend_scores
 from sidr_rag.search.weighting import Weighting
 from sidr_rag.train import train
 from sidr_rag.train.candidates import ReadCandidates
+from sidr_rag.train.config import load_dev
 from sidr_rag.train.dev import DevEvaluation
 from sidr_rag.train.sections import Dev, DevSet
 from sidr_rag.train.settings import plain
@@ -84,7 +86,7 @@ def test_the_blend_is_tuned_with_the_second_stage_that_late_search_takes(
         return seen[-1][1]
 
     monkeypatch.setattr(DevEvaluation, "second_stage", looked_at)
-    tune(folder, dev, active_dims=(8,), candidates=20, show=silent)
+    tune(folder, dev, active_dims=(8,), candidates=20, dtype="float32", show=silent)
     ((first, second),) = seen
     numbers = [str(i) for i in range(len(pairs))]
     with SiDR.from_texts([p["text"] for p in pairs], ids=numbers, model=folder, backend="numpy") as sidr:
@@ -113,7 +115,7 @@ def test_all_is_tuned_with_halves_of_what_each_part_gives_in_late_search(
         return seen[-1][1]
 
     monkeypatch.setattr(ReadCandidates, "scores", looked_at)
-    tune(folder, dev, active_dims=(8,), candidates=20, show=silent)
+    tune(folder, dev, active_dims=(8,), candidates=20, dtype="float32", show=silent)
     numbers = [str(i) for i in range(len(pairs))]
     with SiDR.from_texts([p["text"] for p in pairs], ids=numbers, model=folder, backend="numpy") as sidr:
         assert sidr.encoder.config.reranker == "all"
@@ -143,3 +145,17 @@ def test_the_command_line(trained, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("beta ")
     assert main([*command, "--active-dims", "5"]) == 0
     assert "with 5 active dimensions" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_command_line_takes_judged_sets_alone(trained, tmp_path, capsys):
+    config, folder = trained
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "elsewhere" / "sets.yaml"
+    judged = Path("..") / config.dev.sets[0].path.relative_to(tmp_path)
+    path.write_text(yaml.safe_dump({"dev": {"sets": [{"path": str(judged)}]}}), encoding="utf-8")
+    assert load_dev(path).sets[0].path.samefile(config.dev.sets[0].path)
+    assert main(["tune", str(folder), str(path), "--candidates", "0", "--active-dims", "5", "--dry-run"]) == 0
+    assert "with 5 active dimensions" in capsys.readouterr().out.splitlines()[-1]
+    path.write_text(yaml.safe_dump({"dev": {"set": []}}), encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=r"dev\.set is no setting"):
+        load_dev(path)

@@ -6,8 +6,6 @@ What a set gave is kept in the folder, so that a run that was cut off is taken u
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ _BM25 = {
 }
 _SEARCHES: dict[str, Search] = {
     "bag-of-tokens overlap": EngineSearch("binary", query_repr="bot"),
+    "lexical": EngineSearch(first_stage="lexical"),
     "beta, binary": EngineSearch("binary"),
     "beta, levelled (the default)": EngineSearch(),
     f"late, blended (the default), m = {_FEW}": EngineSearch(rerank=_FEW),
@@ -95,7 +94,6 @@ def _measure(data: Dataset, encoder: Encoder, store: Path) -> dict[str, Any]:
     return {
         "passages": report.n_passages,
         "queries": report.n_queries,
-        "embedding": {"passages": report.encoded, **asdict(report.encoding)},
         "scores": {name: result.mean(_MEASURE) for name, result in report.results.items()},
         "success": {name: result.mean(_SUCCESS) for name, result in report.results.items()} if data.answers else {},
     }
@@ -110,11 +108,11 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
             "query that finds nothing counts 0; equal scores stay in each system's own order. Title and text, one "
             "space between, for every system.",
             "The model with its own constants. Binary: one level, w = V_theta(q) (its largest and the query's own "
-            "tokens), the paper's beta search. Late: the best m of beta by both heads (the dense one and V_theta, half "
-            f"each) and by tokens (MaxSim), half each, z-scores blended with {blend / 2} of the first stage's; both "
-            f"heads: without tokens, {blend} of the first. Full: V_theta of every passage (long ones in windows) "
-            "against the query as beta weighs it. Alpha: the query's bag, weighed, "
-            "against V_theta of passages. The paper's: V_theta(q) as it is.",
+            "tokens), the paper's beta search. Lexical: beta with the query's own words alone, no encoder. Late: the "
+            "best m of beta by both heads (the dense one and V_theta, half each) and by tokens (MaxSim), half each, "
+            f"z-scores blended with {blend / 2} of the first stage's; both heads: without tokens, {blend} of the "
+            "first. Full: V_theta of every passage (long ones in windows) against the query as beta weighs it. Alpha: "
+            "the query's bag, weighed, against V_theta of passages. The paper's: V_theta(q) as it is.",
             "Texts are read by torch, in bfloat16 where it and the processor multiply it.",
             "Success@1: a passage that holds an answer string (DPR's matching) comes first; of the sets with answers.",
             "The figures are reported; nothing was chosen by them.",
@@ -133,18 +131,9 @@ def _result(measured: dict[str, dict[str, Any]], command: str, limit: int, blend
             figures = [float(of_set[name]) for of_set in having.values()]
             rows.append([name, *figures, sum(figures) / max(1, len(figures))])
         result.tables.append(Table(title, ("search", *having, "mean"), rows))
-    facts: list[list[Cell]] = [
-        [name, m["passages"], m["queries"], *(_per_second(m["embedding"], clock) for clock in ("cpu", "wall"))]
-        for name, m in measured.items()
-    ]
-    columns = ("set", "passages", "queries", "passages embedded per CPU second", "passages embedded per second")
-    result.tables.append(Table("Sets", columns, facts))
+    facts: list[list[Cell]] = [[name, m["passages"], m["queries"]] for name, m in measured.items()]
+    result.tables.append(Table("Sets", ("set", "passages", "queries"), facts))
     return result
-
-
-def _per_second(embedding: Mapping[str, float], clock: str) -> float | None:
-    """None where every passage had been embedded before."""
-    return embedding["passages"] / embedding[clock] if embedding["passages"] else None
 
 
 if __name__ == "__main__":

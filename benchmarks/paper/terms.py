@@ -117,17 +117,17 @@ _READINGS = {
         "On questions of NQ the passages' weights carry the search even on their own words; elsewhere it agrees."
     ),
     "Removing both is better than removing weights alone": (
-        "On questions of NQ the passages' expansion carries the search, and the bag of tokens has none. On covidqa, "
-        "where words decide, it agrees; squad-dev is level."
+        "On questions of NQ the passages' expansion carries the search, and the bag of tokens has none. On the "
+        "other two, where words decide, it agrees."
     ),
     "Expansion at the query helps beta": (
-        "On questions of NQ the two are level. On the other two, the more of V_theta(q)'s expansion is kept, the "
-        "lower: none (lex:bot), 16 dimensions (theta:bot), 768 (table 1). The small model's expansions are worth less "
-        "than its weights, so the default search gives them two fifths of their weight."
+        "On questions of NQ it agrees. On the other two, the more of V_theta(q)'s expansion is kept, the lower: none "
+        "(lex:bot), 8 dimensions (theta:bot), 768 (table 1). The small model's expansions are worth less than its "
+        "weights, so the default search gives them a quarter of their weight."
     ),
     "Expansion without weights gains little": (
-        "It gains 0.3 in the paper and costs two to four points here: what the small model adds is worth something "
-        "only with its weights."
+        "It gains 0.3 in the paper, a point on two sets here, and costs one and a half on covidqa: what the small "
+        "model adds is worth little without its weights."
     ),
     "SiDR beta is ahead of BM25 over the same vocabulary": (
         "See table 1: the model is not trained on the questions' collection. Without expansion (lex:bot) it comes "

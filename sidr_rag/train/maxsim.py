@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sidr_rag.rerank.maxsim import shares_of
 from sidr_rag.train.model import Encoded, Pack, in_batch_order
 
 _LEAST = -2.0  # below every product of vectors of length 1
@@ -33,7 +34,8 @@ def maxsim(
     asked = F.normalize(torch.cat([pack.hidden[mask] for pack, mask in zip(queries, inner, strict=True)]), dim=-1)
     places = torch.cat([pack.places.repeat_interleave(m.sum(dim=1)) for pack, m in zip(queries, inner, strict=True)])
     order = torch.cat([pack.places for pack in queries]).tolist()
-    weights = torch.from_numpy(np.concatenate([_shares(counts[place]) for place in order])).to(device)
+    shares = np.concatenate([shares_of(counts[place].astype(np.float64)) for place in order])
+    weights = torch.from_numpy(shares.astype(np.float32)).to(device)
     share = torch.zeros((len(order), len(asked)), device=device)
     share[places, torch.arange(len(asked), device=device)] = weights
     best = []
@@ -55,8 +57,3 @@ def _inner(pack: Pack) -> Tensor:
     lengths = torch.full((n,), tokens, device=places.device) if pack.real is None else pack.real.sum(dim=1)
     inner: Tensor = (places > 0) & (places < lengths[:, None] - 1)
     return inner
-
-
-def _shares(counts: NDArray[np.float32]) -> NDArray[np.float32]:
-    total = counts.sum()
-    return counts / total if total > 0 else np.full_like(counts, 1 / max(len(counts), 1))

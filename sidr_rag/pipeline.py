@@ -78,13 +78,15 @@ class Pipeline:
 
     def asked(self, queries: Sequence[str], request: Request) -> Queries:
         """The queries of a request, for the stages to encode."""
-        searched_dims = None
-        if request.max_active_dims is None and request.search == "beta" and self.weighting == BINARY:
-            searched_dims = self.encoder.config.binary_active_dims
-        dim = self.store.settings.dim
-        tokens = bool(request.rerank) and self.second.compares_tokens(request.reranker)
-        cuts = request.max_active_dims, searched_dims
-        return Queries(queries, self.encoder, dim, request.representation, *cuts, tokens=tokens)
+        return Queries(
+            queries,
+            self.encoder,
+            self.store.settings.dim,
+            request.representation,
+            request.max_active_dims,
+            binary=request.search == "beta" and self.weighting == BINARY,
+            tokens=bool(request.rerank) and self.second.compares_tokens(request.reranker),
+        )
 
     def embed_all(
         self, progress: Callable[[int, int], None] = lambda done, total: None, step: Callable[[], bool] = lambda: True

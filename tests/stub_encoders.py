@@ -31,7 +31,7 @@ class StubEncoder:
         self.tokenizer = tokenizer
         self.fingerprint = fingerprint
         self.config = SimpleNamespace(
-            name=name, weighting=weighting, rerank_blend=rerank_blend, binary_active_dims=None
+            name=name, weighting=weighting, rerank_blend=rerank_blend, binary_active_dims=None, binary_layers=0
         )
         self.spread = spread
         self.encoded = []

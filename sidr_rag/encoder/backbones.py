@@ -19,7 +19,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.checkpoint import Weights, load_weights
+from sidr_rag.encoder.checkpoint import Weights, binary_weights, load_weights
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.settings import check_choice
 from sidr_rag.errors import InvalidInputError, InvalidTypeError, MissingExtraError
@@ -126,7 +126,7 @@ class Backbones:
         self._dtype = dtype
         self._backend = backend
         self._lock = threading.Lock()
-        self._built: dict[tuple[str, str], Backbone] = {}
+        self._built: dict[tuple[str, str, bool], Backbone] = {}
         self._weights: dict[str, Weights] = {}
         self._without_torch: int | None = None  # tokens that NumPy read because torch is not imported
 
@@ -144,13 +144,19 @@ class Backbones:
         self._without_torch = (self._without_torch or 0) + n_tokens
         return "numpy" if self._without_torch <= _TORCH_PAYS_FROM else "torch"
 
-    def get(self, side: Side, n_tokens: int | None = None) -> Backbone:
-        """The encoder of this side, loaded by the first call; other threads wait for it."""
+    def get(self, side: Side, n_tokens: int | None = None, *, binary: bool = False) -> Backbone:
+        """The encoder of this side, loaded by the first call; other threads wait for it.
+
+        Args:
+            side: "query" or "passage".
+            n_tokens: see `choice`.
+            binary: whether its last layers are those of binary beta's queries.
+        """
         backend = self.choice(side, n_tokens)
-        key = (backend, self._weight_key(side))
+        key = (backend, self._weight_key(side), binary)
         with self._lock:
             if key not in self._built:
-                self._built[key] = self._build(backend, side)
+                self._built[key] = self._build(backend, side, binary=binary)
             return self._built[key]
 
     def get_body(self, side: Side, n_tokens: int | None = None) -> Body:
@@ -171,11 +177,11 @@ class Backbones:
     def _weight_key(self, side: Side) -> str:
         return "shared" if self._config.shared_encoder else side
 
-    def _build(self, backend: str, side: Side) -> Backbone:
+    def _build(self, backend: str, side: Side, *, binary: bool) -> Backbone:
         if backend == "numpy":
             from sidr_rag.encoder.numpy_bert import NumpyBert
 
-            return NumpyBert(self._side_weights(side), self._config, self._token_ids)
+            return NumpyBert(self._side_weights(side, binary=binary), self._config, self._token_ids)
         from sidr_rag.encoder.torch_bert import TorchBert, torch_device
 
         device = torch_device(self._device)
@@ -183,14 +189,14 @@ class Backbones:
             from sidr_rag.encoder.transformers_mlm import TransformersMlm
 
             return TransformersMlm(self._folder, self._token_ids, device, self._dtype)
-        return TorchBert(self._side_weights(side), self._config, self._token_ids, device, self._dtype)
+        return TorchBert(self._side_weights(side, binary=binary), self._config, self._token_ids, device, self._dtype)
 
-    def _side_weights(self, side: Side) -> Weights:
-        """Kept, so that both backends share one copy in memory."""
+    def _side_weights(self, side: Side, *, binary: bool = False) -> Weights:
+        """Kept, so that all that runs on this side shares one copy in memory."""
         key = self._weight_key(side)
         if key not in self._weights:
             self._weights[key] = load_weights(self._folder, self._config, side)
-        return self._weights[key]
+        return binary_weights(self._weights[key]) if binary else self._weights[key]
 
     def _cuda(self) -> bool:
         if self._device != "auto":

@@ -2,7 +2,7 @@
 
 Neutral names are Hugging Face's of `BertModel` ("embeddings.*", "encoder.layer.N.*"), then the head: "ln.*" (the
 `layernorm` head), or "mlm.dense.*", "mlm.LayerNorm.*", "mlm.bias" and, where untied, "mlm.decoder.weight"; and the
-optional "logit_bias".
+optional "logit_bias". What binary beta's queries have of their own has "binary." before the name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _RENAMES = (
     ("cls.predictions.bias", "mlm.bias"),
     ("ln.", "ln."),
     ("logit_bias", "logit_bias"),
+    ("binary.", "binary."),
 )
+BINARY_PREFIX = "binary."
+"""Before the names of what queries of binary beta search have of their own."""
 _DEQUANTIZE_ROWS = 1024
 
 
@@ -55,7 +58,7 @@ def load_weights(folder: Path, config: ModelConfig, side: Side) -> Weights:
     with open_weights(folder) as files:
         sources = _sources(files, config, side)
         weights: dict[str, NDArray[np.float32]] = {}
-        for name, shape in _expected(config, config.bert, sources).items():
+        for name, shape in _expected(config, config.bert, sources, side).items():
             if name not in sources:
                 raise InvalidInputError(
                     f"model: {files.location()} lacks the tensor {_described(name)} of the {side} encoder; "
@@ -63,6 +66,12 @@ def load_weights(folder: Path, config: ModelConfig, side: Side) -> Weights:
                 )
             weights[name] = _read(files, sources[name], shape)
     return weights
+
+
+def binary_weights(weights: Weights) -> Weights:
+    """One side's weights as binary beta's queries have them: their own, and the side's where they have none."""
+    shared = {name: value for name, value in weights.items() if not name.startswith(BINARY_PREFIX)}
+    return {name: weights.get(f"{BINARY_PREFIX}{name}", value) for name, value in shared.items()}
 
 
 def checkpoint_digest(folder: Path) -> str:
@@ -120,8 +129,10 @@ def _described(name: str) -> str:
     return repr(name)
 
 
-def _expected(config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    hidden, inner, vocab = sizes.hidden_size, sizes.intermediate_size, sizes.vocab_size
+def _expected(
+    config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str], side: Side
+) -> dict[str, tuple[int, ...]]:
+    hidden, vocab = sizes.hidden_size, sizes.vocab_size
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (vocab, hidden),
         "embeddings.position_embeddings.weight": (sizes.max_position_embeddings, hidden),
@@ -129,24 +140,44 @@ def _expected(config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str])
         **_layer_norm("embeddings.LayerNorm", hidden),
     }
     for i in range(sizes.num_hidden_layers):
-        layer = f"encoder.layer.{i}"
-        for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-            shapes |= _linear(f"{layer}.{part}", hidden, hidden)
-        shapes |= _layer_norm(f"{layer}.attention.output.LayerNorm", hidden)
-        shapes |= _linear(f"{layer}.intermediate.dense", hidden, inner)
-        shapes |= _linear(f"{layer}.output.dense", inner, hidden)
-        shapes |= _layer_norm(f"{layer}.output.LayerNorm", hidden)
-    if config.head == "layernorm":
-        shapes |= _layer_norm("ln", hidden)
-    else:
-        shapes |= _linear("mlm.dense", hidden, hidden)
-        shapes |= _layer_norm("mlm.LayerNorm", hidden)
+        shapes |= _layer(f"encoder.layer.{i}", sizes)
+    shapes |= _head_vectors(config, hidden)
+    if config.head == "mlm":
         shapes["mlm.bias"] = (vocab,)
         if not config.tied_decoder:
             shapes["mlm.decoder.weight"] = (vocab, hidden)
     if "logit_bias" in sources:
         shapes["logit_bias"] = ()
+    if config.binary_layers and (side == "query" or config.shared_encoder):
+        shapes |= {f"{BINARY_PREFIX}{name}": shape for name, shape in _binary_layers(config, sizes).items()}
+        if f"{BINARY_PREFIX}logit_bias" in sources:
+            shapes[f"{BINARY_PREFIX}logit_bias"] = ()
     return shapes
+
+
+def _binary_layers(config: ModelConfig, sizes: BertSizes) -> dict[str, tuple[int, ...]]:
+    shapes = _head_vectors(config, sizes.hidden_size)
+    for i in range(sizes.num_hidden_layers - config.binary_layers, sizes.num_hidden_layers):
+        shapes |= _layer(f"encoder.layer.{i}", sizes)
+    return shapes
+
+
+def _layer(name: str, sizes: BertSizes) -> dict[str, tuple[int, ...]]:
+    hidden, inner = sizes.hidden_size, sizes.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+        shapes |= _linear(f"{name}.{part}", hidden, hidden)
+    shapes |= _layer_norm(f"{name}.attention.output.LayerNorm", hidden)
+    shapes |= _linear(f"{name}.intermediate.dense", hidden, inner)
+    shapes |= _linear(f"{name}.output.dense", inner, hidden)
+    return shapes | _layer_norm(f"{name}.output.LayerNorm", hidden)
+
+
+def _head_vectors(config: ModelConfig, hidden: int) -> dict[str, tuple[int, ...]]:
+    """What comes before the projection."""
+    if config.head == "layernorm":
+        return _layer_norm("ln", hidden)
+    return _linear("mlm.dense", hidden, hidden) | _layer_norm("mlm.LayerNorm", hidden)
 
 
 def _linear(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:

@@ -12,6 +12,16 @@ Head = Literal["layernorm", "mlm"]
 Activation = Literal["elu1p", "log1p_relu"]
 Layout = Literal["sidr", "authors", "huggingface"]
 Pooling = Literal["mean", "cls"]
+_OTHERS = (
+    "name",
+    "weighting",
+    "binary_active_dims",
+    "binary_layers",
+    "rerank_blend",
+    "base_model",
+    "dense",
+    "reranker",
+)  # what V_theta of passages does not depend on
 RERANKERS = ("theta", "dense", "maxsim", "both", "all")
 
 
@@ -74,6 +84,8 @@ class ModelConfig:
         base_model: the model whose tokenizer the checkpoint uses when its folder has none.
         weighting: how the engine weighs levels and tokens; passed through untouched.
         binary_active_dims: k of V_theta(q) in beta search with the binary weighting; None takes `max_active_dims`.
+        binary_layers: how many of the last layers, with the vectors of the head, queries of binary beta search have of
+            their own ("binary.*" among the weights); 0 for none.
         rerank_blend: the first stage's share in the late score; passed through untouched.
         dense: the dense head, if the model was trained with one; then the model's own way of re-ranking.
         reranker: another way of its own: one of `RERANKERS`; passed through untouched.
@@ -94,6 +106,7 @@ class ModelConfig:
     base_model: str | None = None
     weighting: Mapping[str, Any] | None = None
     binary_active_dims: int | None = None
+    binary_layers: int = 0
     rerank_blend: float | None = None
     dense: DenseHead | None = None
     reranker: str | None = None
@@ -106,6 +119,6 @@ class ModelConfig:
     def identity(self) -> str:
         """Canonical JSON of everything that decides V_theta's values: part of the encoder's fingerprint."""
         described = asdict(self)
-        for key in ("name", "weighting", "binary_active_dims", "rerank_blend", "base_model", "dense", "reranker"):
+        for key in _OTHERS:
             del described[key]
         return json.dumps(described, sort_keys=True)

@@ -191,10 +191,18 @@ def _sidr(source: _Source) -> ModelConfig:
         base_model=source.text("base_model"),
         weighting=weighting,
         binary_active_dims=binary_dims,
+        binary_layers=_binary_layers(source, sizes),
         rerank_blend=None if blend is None else float(blend),
         dense=dense,
         reranker=reranker,
     )
+
+
+def _binary_layers(source: _Source, sizes: BertSizes) -> int:
+    layers = source.integer("binary_layers", 0, minimum=0)
+    if layers > sizes.num_hidden_layers:
+        raise source.fault("binary_layers", layers, f"at most the model's {sizes.num_hidden_layers} layers")
+    return layers
 
 
 def _dense_head(source: _Source) -> DenseHead | None:

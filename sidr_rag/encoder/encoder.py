@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.costs import note_read
-from sidr_rag.encoder.backbones import Backbones, Body
+from sidr_rag.encoder.backbones import Backbones
 from sidr_rag.encoder.checkpoint import checkpoint_digest
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
-from sidr_rag.encoder.logits import BodyReading, pooled_logits, screened_logits
-from sidr_rag.encoder.model_tokenizer import load_tokenizer, special_token_ids
-from sidr_rag.encoder.recent import RecentVectors
+from sidr_rag.encoder.model_tokenizer import load_tokenizer
+from sidr_rag.encoder.reading import Reading
 from sidr_rag.encoder.resolve import resolve_model
 from sidr_rag.encoder.settings import (
     SPECIAL_TOKENS,
@@ -39,15 +36,10 @@ from sidr_rag.encoder.sparsify import (
     sparse_row,
 )
 from sidr_rag.encoder.windows import (
-    Item,
     TokenVectors,
-    WindowMeans,
-    WindowTokens,
     chunks,
     dense_vectors,
-    length_batches,
     token_vectors,
-    windows,
 )
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.types import SparseVectors
@@ -58,10 +50,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TEXTS_AT_ONCE = 256
-_SEQUENCES_AT_ONCE = 256
-_RECENT = 4096  # 6 MB of vectors of 384 numbers
-_RECENT_TOKENS = 256  # 50 MB of passages of 130 tokens
-_SCREENED_SHARE = 8  # of the dimensions: with more of them active, screening saves nothing
 
 
 class Encoder:
@@ -88,7 +76,6 @@ class Encoder:
         self.config = overridden(config, settings)
         most = self.config.max_length.passage - SPECIAL_TOKENS if settings.truncate else None
         self.tokenizer = load_tokenizer(folder, self.config, settings.normalization, most)
-        self._first, self._last = special_token_ids(self.tokenizer, self.config)
         self._settings = settings
         self._backbones = Backbones(
             folder,
@@ -98,8 +85,7 @@ class Encoder:
             dtype=settings.dtype,
             backend=settings.backend,
         )
-        self._recent: RecentVectors[NDArray[np.float32]] = RecentVectors(_RECENT)
-        self._recent_tokens: RecentVectors[TokenVectors] = RecentVectors(_RECENT_TOKENS)
+        self._reading = Reading(self.config, self.tokenizer, self._backbones, truncate=settings.truncate)
         self.fingerprint = self._fingerprint(folder)
 
     def __reduce__(self) -> tuple[type[Encoder], tuple[EncoderSettings]]:
@@ -129,10 +115,11 @@ class Encoder:
     ) -> SparseVectors:
         """Encode queries for binary beta search, whose scores are inner products with bags of tokens.
 
-        As `encode_queries`, but None takes the model's `binary_active_dims`, where it has such a number.
+        As `encode_queries`, but by the model's `binary_layers`, where it has such layers; and None takes its
+        `binary_active_dims`, where it has such a number.
         """
         k = self.config.binary_active_dims if max_active_dims is None else max_active_dims
-        return self.encode_queries(texts, representation=representation, max_active_dims=k)
+        return self._encode(texts, "query", representation, k, binary=self.config.binary_layers > 0)
 
     def encode_passages(
         self,
@@ -163,7 +150,7 @@ class Encoder:
     def own_dims(self, texts: Sequence[str], side: Side = "passage") -> list[NDArray[np.int32]]:
         """The dimensions of each text's own tokens, ascending: its bag, which `truncate=True` cuts like the text."""
         if self._settings.truncate:
-            return [self._bag(ids) for ids in self._token_ids(texts, side)]
+            return [self._reading.bag(ids) for ids in self._reading.token_ids(texts, side)]
         counts = self.tokenizer.counts(texts)
         return [counts.dims[a:b].astype(np.int32) for a, b in zip(counts.indptr, counts.indptr[1:], strict=False)]
 
@@ -175,6 +162,7 @@ class Encoder:
         max_active_dims: int | None,
         *,
         tokens: bool = False,
+        binary: bool = False,
     ) -> SparseVectors:
         check_texts(texts)
         check_choice("representation", representation, REPRESENTATIONS)
@@ -184,7 +172,8 @@ class Encoder:
             if representation == "bot":
                 rows += [bag_row(own) for own in self.own_dims(part, side)]
             else:
-                rows += self._encode_part(part, side, cast(Representation, representation), k, tokens=tokens)
+                wanted = cast(Representation, representation)
+                rows += self._encode_part(part, side, wanted, k, tokens=tokens, binary=binary)
         return SparseVectors.from_rows(rows, self.dim)
 
     def encode_dense(self, texts: Sequence[str], side: Side = "passage") -> NDArray[np.float32]:
@@ -207,7 +196,9 @@ class Encoder:
         if self.config.dense is None:
             raise InvalidInputError(f"model {self.config.name!r} has no dense head; use its V_theta, or a BiEncoder")
         head = self.config.dense
-        found = self._read(self._recent, texts, side, lambda items, n, body: list(dense_vectors(items, n, body, head)))
+        found = self._reading.read(
+            self._reading.recent, texts, side, lambda items, n, body: list(dense_vectors(items, n, body, head))
+        )
         return np.stack(found) if found else np.empty((0, self.dense_width), np.float32)
 
     def encode_tokens(self, texts: Sequence[str], side: Side = "passage") -> list[TokenVectors]:
@@ -226,33 +217,14 @@ class Encoder:
         """
         check_texts(texts)
         dims = self.tokenizer.vocabulary.token_to_dim
-        return self._read(self._recent_tokens, texts, side, lambda items, n, body: token_vectors(items, n, body, dims))
-
-    def _read(
-        self,
-        recent: RecentVectors[T],
-        texts: Sequence[str],
-        side: Side,
-        read: Callable[[Sequence[Item], int, Body], list[T]],
-    ) -> list[T]:
-        """What the body makes of each text; one that came along with V_theta is not read again."""
-        every: list[T] = []
-        for part in chunks(texts, _TEXTS_AT_ONCE):
-            token_ids = self._token_ids(part, side)
-            found = recent.take(side, token_ids)
-            missing = [i for i, vector in enumerate(found) if vector is None]
-            if missing:
-                items, n_tokens = self._windows([token_ids[i] for i in missing], side)
-                fresh = read(items, len(missing), self._backbones.get_body(side, n_tokens))
-                for i, vector in zip(missing, fresh, strict=True):
-                    found[i] = vector
-            every += [vector for vector in found if vector is not None]
-        return every
+        return self._reading.read(
+            self._reading.recent_tokens, texts, side, lambda items, n, body: token_vectors(items, n, body, dims)
+        )
 
     def forget_recent(self) -> None:
         """Drop the vectors that came along with V_theta and were not asked for: the next costs a reading."""
-        self._recent.clear()
-        self._recent_tokens.clear()
+        self._reading.recent.clear()
+        self._reading.recent_tokens.clear()
 
     @property
     def dense_width(self) -> int:
@@ -270,14 +242,16 @@ class Encoder:
         return hashlib.sha256(f"{self.fingerprint}{self.config.dense}".encode()).hexdigest()[:16]
 
     def _encode_part(
-        self, texts: Sequence[str], side: Side, representation: Representation, k: int, *, tokens: bool
+        self, texts: Sequence[str], side: Side, representation: Representation, k: int, *, tokens: bool, binary: bool
     ) -> list[Row]:
-        token_ids = self._token_ids(texts, side)
-        bags = [self._bag(ids) for ids in token_ids]
+        token_ids = self._reading.token_ids(texts, side)
+        bags = [self._reading.bag(ids) for ids in token_ids]
         filled = [i for i, bag in enumerate(bags) if len(bag)]
         own_alone = representation == "lex" or self._settings.sparsify == "own"
         read = [token_ids[i] for i in filled]
-        logits = self._logits(read, [bags[i] for i in filled], side, 0 if own_alone else k, tokens=tokens)
+        logits = self._reading.logits(
+            read, [bags[i] for i in filled], side, 0 if own_alone else k, tokens=tokens, binary=binary
+        )
         rows = [bag_row(bag) for bag in bags]
         for (dims, values), i in zip(logits, filled, strict=True):
             rows[i] = sparse_row(
@@ -290,56 +264,6 @@ class Encoder:
                 dims=dims,
             )
         return rows
-
-    def _logits(
-        self, token_ids: list[Sequence[int]], bags: list[NDArray[np.int32]], side: Side, k: int, *, tokens: bool
-    ) -> Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]]:
-        """Each text's pooled logits, the maximum over its windows: all of them, or those of some dimensions."""
-        items, n_tokens = self._windows(token_ids, side)
-        if not items:
-            return iter(())
-        backbone = self._backbones.get(side, n_tokens)
-        n, kept = len(token_ids), WindowTokens(len(token_ids), self.tokenizer.vocabulary.token_to_dim)
-        body = BodyReading(WindowMeans(n), kept if tokens else None)
-        batches = length_batches(items, backbone.batch_tokens, _SEQUENCES_AT_ONCE)
-        if backbone.screens and k * _SCREENED_SHARE <= self.dim:
-            found: Iterator[tuple[NDArray[np.int32] | None, NDArray[np.float32]]] = screened_logits(
-                backbone, batches, bags, k, body
-            )
-        else:
-            found = pooled_logits(backbone, batches, n, self.dim, body)
-        if self.config.dense is not None:
-            self._recent.put(side, token_ids, body.means.vectors(self.config.dense))
-            if tokens:
-                self._recent_tokens.put(side, token_ids, kept.vectors())
-        return found
-
-    def _windows(self, token_ids: list[Sequence[int]], side: Side) -> tuple[list[tuple[int, Sequence[int]]], int]:
-        """Every text's windows with special tokens, each with its text's number; and how many tokens there are."""
-        size = self.config.max_length[side] - SPECIAL_TOKENS
-        n_tokens = sum(map(len, token_ids))
-        note_read(side, len(token_ids), n_tokens)
-        items: list[tuple[int, Sequence[int]]] = [
-            (i, [self._first, *window, self._last]) for i, ids in enumerate(token_ids) for window in windows(ids, size)
-        ]
-        return items, n_tokens
-
-    def _token_ids(self, texts: Sequence[str], side: Side) -> list[Sequence[int]]:
-        token_ids: list[Sequence[int]] = [self.tokenizer.sequence_ids(text) for text in texts]
-        if not self._settings.truncate:
-            return token_ids
-        size = self.config.max_length[side] - SPECIAL_TOKENS
-        excess = [len(ids) - size for ids in token_ids if len(ids) > size]
-        if excess:
-            warnings.warn(
-                f"truncate=True left out {sum(excess)} tokens of {len(excess)} texts longer than {size} tokens",
-                stacklevel=5,
-            )
-        return [ids[:size] for ids in token_ids]
-
-    def _bag(self, ids: Sequence[int]) -> NDArray[np.int32]:
-        dims = self.tokenizer.vocabulary.token_to_dim[np.unique(np.asarray(ids, dtype=np.int64))]
-        return np.sort(dims[dims >= 0]).astype(np.int32)
 
     def _fingerprint(self, folder: Path) -> str:
         described = [

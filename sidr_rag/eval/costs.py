@@ -99,6 +99,17 @@ class MeteredEncoder:
             ),
         )
 
+    def encode_binary_queries(
+        self, texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None
+    ) -> SparseVectors:
+        """As `Encoder.encode_binary_queries`."""
+        return self._metered(
+            "query",
+            lambda: self._encoder.encode_binary_queries(
+                texts, representation=representation, max_active_dims=max_active_dims
+            ),
+        )
+
     def encode_passages(
         self,
         texts: Sequence[str],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from sidr_rag.costs import clocked
 from sidr_rag.encoder import Encoder
+from sidr_rag.encoder.representations import represented
 from sidr_rag.search.searcher import check_weights
 from sidr_rag.search.weighting import heaviest
 from sidr_rag.types import SparseVectors
+
+_BINARY = "binary"
 
 
 class Queries:
@@ -22,7 +23,8 @@ class Queries:
         dim: dimensions of the store.
         representation: "theta", "lex", "bin" or "bot": what the first stage searches with.
         max_active_dims: cuts V_theta.
-        searched_dims: cuts what the first stage searches with further; None leaves it.
+        binary: whether the first stage is the paper's binary beta search, for which a model may have fewer dimensions
+            (unless `max_active_dims` says how many) and layers of its own.
         tokens: whether a second stage will ask for the vectors of their tokens, which then come with V_theta.
     """
 
@@ -33,8 +35,8 @@ class Queries:
         dim: int,
         representation: str,
         max_active_dims: int | None,
-        searched_dims: int | None = None,
         *,
+        binary: bool = False,
         tokens: bool = False,
     ) -> None:
         self.texts = texts
@@ -42,7 +44,7 @@ class Queries:
         self._encoder = encoder
         self._dim = dim
         self._max_active_dims = max_active_dims
-        self._searched_dims = searched_dims
+        self._binary = binary
         self._kept = {"tokens": True} if tokens else {}
         self._vectors: dict[str, SparseVectors] = {}
 
@@ -63,13 +65,16 @@ class Queries:
 
     @property
     def searched(self) -> SparseVectors:
-        """The chosen representation, on as many dimensions as the first stage takes."""
-        if self._searched_dims is None or self.representation not in ("theta", "bin"):
+        """The chosen representation as the first stage searches with it."""
+        config = self._encoder.config
+        if not self._binary or self.representation == "bot":
             return self.represented
-        cut = heaviest(self.theta, self.bags, self._searched_dims)
-        if self.representation == "theta":
-            return cut
-        return SparseVectors(cut.indptr, cut.dims, np.ones_like(cut.weights), cut.dim)
+        if config.binary_layers:
+            return self._made(_BINARY)
+        if self._max_active_dims is not None or config.binary_active_dims is None or self.representation == "lex":
+            return self.represented
+        # As `encode_binary_queries` would have it, without reading the queries once more.
+        return represented(self.representation, heaviest(self.theta, self.bags, config.binary_active_dims), self.bags)
 
     def _made(self, representation: str) -> SparseVectors:
         # No cached_property: before Python 3.12 it holds a lock of the whole class, across forks as well.
@@ -81,8 +86,13 @@ class Queries:
         with clocked("encode"):
             if representation == "bot":
                 return self._encoder.encode_queries(self.texts, representation="bot")
-            vectors = self._encoder.encode_queries(
-                self.texts, representation=representation, max_active_dims=self._max_active_dims, **self._kept
-            )
+            if representation == _BINARY:
+                vectors = self._encoder.encode_binary_queries(
+                    self.texts, representation=self.representation, max_active_dims=self._max_active_dims
+                )
+            else:
+                vectors = self._encoder.encode_queries(
+                    self.texts, representation=representation, max_active_dims=self._max_active_dims, **self._kept
+                )
         check_weights(vectors, self._dim)
         return vectors

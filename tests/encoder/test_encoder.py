@@ -125,7 +125,7 @@ def test_backends_agree_in_float32(tiny_model):
 def test_threads_share_one_encoder(encoder, monkeypatch):
     loads = []
     build = Backbones._build
-    monkeypatch.setattr(Backbones, "_build", lambda self, *args: loads.append(args) or build(self, *args))
+    monkeypatch.setattr(Backbones, "_build", lambda self, *args, **how: loads.append(args) or build(self, *args, **how))
     results = [None] * 8
     barrier = threading.Barrier(8)
 

@@ -1,8 +1,9 @@
-"""A model may search its binary index with fewer dimensions of a question than it has elsewhere."""
+"""A model may search its binary index with fewer dimensions of a question than elsewhere, and by layers of its own."""
 
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sidr_rag import SiDR, Weighting
@@ -73,3 +74,55 @@ def test_other_searches_take_all(folder, binary):
 def test_a_number_that_was_asked_for_holds_in_every_search(folder):
     with SiDR.from_texts(TEXTS, model=folder, backend="numpy", weighting="binary", max_active_dims=ALL) as sidr:
         assert sidr.search(QUESTIONS, k=40) == sidr.search(QUESTIONS, k=40, max_active_dims=ALL)
+
+
+@pytest.fixture(scope="module")
+def own_layer(tmp_path_factory):
+    """The same model, its last layer for binary beta's questions another one."""
+    tiny = _tiny_models()
+    other = {
+        name: value for name, value in tiny.tiny_weights(7).items() if "layer.1." in name or name.startswith("ln.")
+    }
+    weights = tiny.tiny_weights() | {f"binary.{name.removeprefix('bert_model.')}": v for name, v in other.items()}
+    settings = {"max_active_dims": {"query": ALL, "passage": ALL}, "binary_active_dims": DIMS, "binary_layers": 1}
+    return tiny.write_model(tmp_path_factory.mktemp("models") / "own", weights, **settings)
+
+
+@pytest.mark.parametrize("representation", ["theta", "bin", "lex"])
+@pytest.mark.parametrize("dims", [None, 60])
+def test_binary_search_reads_questions_by_the_layers_it_has_of_its_own(own_layer, representation, dims):
+    asked = {"query_repr": representation, "max_active_dims": dims}
+    with SiDR.from_texts(TEXTS, model=own_layer, backend="numpy", weighting="binary") as sidr:
+        found = sidr.search(QUESTIONS, k=40, **asked)
+        vectors = sidr.encoder.encode_binary_queries(QUESTIONS, representation=representation, max_active_dims=dims)
+        bags = sidr.encoder.encode_passages(TEXTS, representation="bot")
+        for i, results in enumerate(found):
+            weights = dict(zip(*map(np.ndarray.tolist, vectors.row(i)), strict=True))
+            by_hand = [sum(weights.get(dim, 0.0) for dim in own.tolist()) for own, _ in bags]
+            assert results[0].score == pytest.approx(max(by_hand), rel=1e-5)
+            assert len(results) == sum(score > 0 for score in by_hand)
+            explained = sidr.explain(QUESTIONS[i], results[0].passage.id, **asked)
+            assert sum(part.contribution for part in explained.parts) == pytest.approx(results[0].score, rel=1e-5)
+
+
+def test_only_binary_beta_search_does(folder, own_layer):
+    levelled = Weighting((1, 2), (1.0, 0.5), idf_exponent=1.0, theta_blend=0.5)
+    for weighting, same in ((levelled, True), ("binary", False)):
+        stores = [SiDR.from_texts(TEXTS, model=m, backend="numpy", weighting=weighting) for m in (folder, own_layer)]
+        texts = [[[r.passage.text for r in hits] for hits in sidr.search(QUESTIONS, k=40)] for sidr in stores]
+        assert (texts[0] == texts[1]) is same
+        first, second = (sidr.search(QUESTIONS, search="full", k=5) for sidr in stores)
+        assert [[r.score for r in hits] for hits in first] == [[r.score for r in hits] for hits in second]
+        for sidr in stores:
+            sidr.close()
+
+
+def test_what_is_read_again_is_judged_by_the_layers_of_all_else(own_layer):
+    with SiDR.from_texts(TEXTS, model=own_layer, backend="numpy", weighting="binary") as sidr:
+        late = sidr.search(QUESTIONS[0], k=5, rerank=40, reranker="theta")
+        theta = sidr.encoder.encode_queries(QUESTIONS[:1], max_active_dims=ALL).row(0)
+        by_dim = dict(zip(*map(np.ndarray.tolist, theta), strict=True))
+        for result in late:
+            dims, weights = sidr.encoder.encode_passages([result.passage.text], max_active_dims=ALL).row(0)
+            score = sum(by_dim.get(d, 0.0) * w for d, w in zip(dims.tolist(), weights.tolist(), strict=True))
+            assert result.score == pytest.approx(score, rel=2e-2)  # kept embeddings are rounded

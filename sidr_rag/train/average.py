@@ -36,6 +36,11 @@ def average_models(models: Sequence[Path], output: Path) -> None:
             raise InvalidInputError(f"models: {model} is of layout {config.layout!r}; give folders that training wrote")
         if config.identity() != configs[0].identity() or config.dense != configs[0].dense:
             raise InvalidInputError(f"models: {model} differs from {models[0]} in more than its weights")
+        if config.binary_layers:
+            raise InvalidInputError(
+                f"models: {model} has layers for binary queries alone, which belong to its other weights; average "
+                "first, then train them"
+            )
     first = configs[0]
     shaped = model_config(models[0], own_shape(models[0]), first.name)
     sides: tuple[Side, ...] = ("query",) if shaped.shared_encoder else ("query", "passage")

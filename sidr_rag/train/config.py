@@ -83,6 +83,8 @@ class TrainConfig:
                 raise InvalidInputError(
                     f"terms.{name}.active_dims is {term.active_dims}; it is of query_bot alone, and at least 1"
                 )
+        if self.model.binary_layers:
+            self._check_binary_layers()
         for name, value, least in self._counts():
             if value < least:
                 raise InvalidInputError(f"{name} is {value}; expected at least {least}")
@@ -98,6 +100,7 @@ class TrainConfig:
 
     def _counts(self) -> list[tuple[str, int, int]]:
         return [
+            ("model.binary_layers", self.model.binary_layers, 0),
             ("steps.total", self.steps.total, 1),
             ("steps.beta_batch", self.steps.beta_batch, 1),
             ("steps.full_batch", self.steps.full_batch, 1),
@@ -114,6 +117,22 @@ class TrainConfig:
             ("show_every", self.show_every, 1),
             ("examples_every", self.examples_every, 1),
         ]
+
+    def _check_binary_layers(self) -> None:
+        """Of a run that trains these alone: nothing else can learn from it."""
+        taught = self.distillation
+        on = {name for terms in (self.terms, *(s.terms for s in self.stages)) for name, t in terms.items() if t.weight}
+        if taught is not None:
+            by_cross = taught.terms if taught.cross is not None else {}
+            on |= {name for factors in (by_cross, taught.dense_terms) for name, factor in factors.items() if factor}
+            on |= {"distillation.anchor"} if taught.anchor else set()
+        if on != {"query_bot"}:
+            raise InvalidInputError(
+                f"model.binary_layers is {self.model.binary_layers}: query_bot alone teaches such layers, but the loss "
+                f"has {', '.join(sorted(on))}; leave the others out, also of distillation"
+            )
+        if self.dev.sets and self.dev.choose != "binary":
+            raise InvalidInputError(f"dev.choose is {self.dev.choose!r}; with model.binary_layers it must be 'binary'")
 
     def _check_stages(self) -> None:
         before = 0

@@ -176,6 +176,8 @@ class DevEvaluation:
     def scores(self, query: TrainableEncoder, passage: TrainableEncoder, weighting: Weighting) -> Scores:
         """nDCG@10 by search and set: "binary", "weighted" and, where asked for, "late".
 
+        Of a model whose binary queries have layers of their own, "binary" alone: `query` is what reads these.
+
         Args:
             query: encodes questions; in evaluation mode.
             passage: encodes candidates of the second stage.
@@ -185,6 +187,8 @@ class DevEvaluation:
         for encoded in self.encoded(query):
             name = encoded.judged.name
             found.setdefault("binary", {})[name] = encoded.ndcg(encoded.binary(self._model.binary_active_dims))
+            if self._model.binary_layers:
+                continue
             first = encoded.weighted(weighting, max(DEPTH, self._settings.late))
             found.setdefault("weighted", {})[name] = encoded.ndcg(first)
             if self._settings.late:

@@ -67,6 +67,8 @@ class Model:
         dropout: on embeddings and sublayer outputs.
         max_active_dims: of the finished model.
         binary_active_dims: of its queries in binary beta search; None: as in every other search.
+        binary_layers: train nothing but so many last layers that queries of binary beta search get for themselves;
+            everything else stays the base's, whatever this section says of it beside the dropout.
         max_length: tokens read at once, special ones included, in training and by the finished model.
     """
 
@@ -77,6 +79,7 @@ class Model:
     dropout: float = 0.05
     max_active_dims: PerSide = field(default_factory=lambda: PerSide(64, 256))
     binary_active_dims: int | None = None
+    binary_layers: int = 0
     max_length: PerSide = field(default_factory=lambda: PerSide(64, 256))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,6 +18,7 @@ from sidr_rag.encoder.config import Side
 from sidr_rag.encoder.model_tokenizer import load_tokenizer
 from sidr_rag.errors import InvalidInputError, MissingExtraError
 from sidr_rag.text.tokenizer import BagTokenizer
+from sidr_rag.train.binary_layers import binary_shape, binary_state, save_binary_layers, train_own_alone
 from sidr_rag.train.checkpoints import Checkpoints
 from sidr_rag.train.config import TrainConfig
 from sidr_rag.train.dev import DevEvaluation
@@ -90,7 +92,9 @@ class Run:
         if restart and processes.first:
             self._checkpoints.clear()
         barrier()
-        self._model = model_config(config.base, config.model, config.name)
+        binary = config.model.binary_layers
+        wanted = binary_shape(config.base, config.model) if binary else config.model
+        self._model = model_config(config.base, wanted, config.name)
         self._tokenizer: BagTokenizer = load_tokenizer(config.base, self._model, "nfkc")
         reader = TextReader(self._tokenizer, self._model)
         self._reader = reader
@@ -113,8 +117,11 @@ class Run:
         torch.manual_seed(config.seed)
         self._objective = Objective(config, self._model, self._pool, reader, teachers)
         for side in self._sides():
-            state = initial_state(config.base, self._model, side, config.model.logit_bias)
-            load_state(self._objective.encoder(side), state)
+            given = None if binary else initial_state(config.base, self._model, side, config.model.logit_bias)
+            load_state(self._objective.encoder(side), given or binary_state(config.base))
+        if binary and self._model.bert is not None:
+            query = self._objective.encoder("query")
+            train_own_alone(self._objective, query, self._model.bert.num_hidden_layers, binary)
         self._objective.to(device or "cpu")
         self._module: nn.Module = self._objective
         if processes.world > 1:
@@ -247,13 +254,11 @@ class Run:
         self._objective.train()
 
     def _export(self, folder: Path) -> None:
-        weights = {
-            side: {
-                name: value.detach().float().cpu().numpy()
-                for name, value in self._objective.encoder(side).state_dict().items()
-            }
-            for side in self._sides()
-        }
+        if self._model.binary_layers:
+            state = self._state("query")
+            save_binary_layers(folder, self._config.base, state, self._model.binary_layers, self._config.name)
+            return
+        weights = {side: self._state(side) for side in self._sides()}
         weighting = self._objective.corpus.constants() if self._objective.learns("weighted") else None
         blend = self._config.dev.blend
         own = self._second_stage()
@@ -268,6 +273,10 @@ class Run:
             rerank_blend=blend,
             reranker=own if own == "all" else None,
         )
+
+    def _state(self, side: Side) -> dict[str, NDArray[np.float32]]:
+        state = self._objective.encoder(side).state_dict()
+        return {name: value.detach().float().cpu().numpy() for name, value in state.items()}
 
     def _second_stage(self) -> str:
         """What the model re-ranks by: all that it has learned."""

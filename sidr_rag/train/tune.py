@@ -9,13 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.model_tokenizer import load_tokenizer
 from sidr_rag.encoder.torch_body import compute_dtype
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.rerank.second import first_share
 from sidr_rag.search.weighting import Weighting
+from sidr_rag.train.binary_layers import binary_state
 from sidr_rag.train.dev import DevEvaluation, EncodedSet, reordered
 from sidr_rag.train.model import TrainableEncoder
 from sidr_rag.train.sections import Corpus, Dev
@@ -90,11 +93,8 @@ def tune(
     tokenizer = load_tokenizer(folder, shaped, "nfkc")
     reader = TextReader(tokenizer, shaped)
     ids = torch.from_numpy(reader.token_ids.astype(np.int64))
-    encoders = []
-    for side in ("query", "passage"):
-        encoder = TrainableEncoder(shaped, ids, 0.0, compute_dtype(torch.device("cpu"), dtype))
-        load_state(encoder, initial_state(folder, shaped, "query" if side == "query" else "passage", 0.0))
-        encoders.append(encoder.eval())
+    sides: tuple[Side, ...] = ("query", "passage")
+    encoders = [_loaded(shaped, ids, initial_state(folder, shaped, side, 0.0), dtype) for side in sides]
     start = Weighting.from_mapping(config.weighting) if config.weighting else Corpus().start
     own = config.reranker or ("theta" if config.dense is None else "dense")
     evaluation = DevEvaluation(dev, tokenizer, reader, start.levels, shaped, own=own)
@@ -108,7 +108,12 @@ def tune(
     if best is None:
         raise InvalidInputError("active_dims is empty; give at least one number")
     value, k, weighting, sets = best
-    by_dims = {dims: _binary(sets, dims) for dims in {k, *(dims for dims in binary_dims if dims < k)}}
+    if config.binary_layers:
+        reads_binary = _loaded(shaped, ids, binary_state(folder), dtype)
+        binary_sets = evaluation.encoded(reads_binary, k)
+    else:
+        binary_sets = sets
+    by_dims = {dims: _binary(binary_sets, dims) for dims in {k, *(dims for dims in binary_dims if dims < k)}}
     show("binary: " + "  ".join(f"{dims} {100 * by_dims[dims]:.2f}" for dims in sorted(by_dims)))
     cut = max(by_dims, key=lambda dims: by_dims[dims])
     tuned = Tuned(weighting, k, value, cut, by_dims[cut])
@@ -120,6 +125,14 @@ def tune(
     if write:
         _write(folder, tuned)
     return tuned
+
+
+def _loaded(
+    config: ModelConfig, ids: torch.Tensor, state: dict[str, NDArray[np.float32]], dtype: str
+) -> TrainableEncoder:
+    encoder = TrainableEncoder(config, ids, 0.0, compute_dtype(torch.device("cpu"), dtype))
+    load_state(encoder, state)
+    return encoder.eval()
 
 
 def climbed(start: Weighting, value_of: Callable[[Weighting], float], rounds: int = 3) -> tuple[Weighting, float]:

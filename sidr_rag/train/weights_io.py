@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.checkpoint import load_weights
+from sidr_rag.encoder.checkpoint import BINARY_PREFIX, load_weights
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.resolve import tokenizer_source
@@ -50,6 +50,8 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
     layers = config.bert.num_hidden_layers if wanted.layers is None else wanted.layers
     if not 1 <= layers <= config.bert.num_hidden_layers:
         raise InvalidInputError(f"model.layers is {layers}; the base has {config.bert.num_hidden_layers} layers")
+    if not 0 <= wanted.binary_layers <= layers:
+        raise InvalidInputError(f"model.binary_layers is {wanted.binary_layers}; the model has {layers} layers")
     longest = max(wanted.max_length.query, wanted.max_length.passage)
     if longest > config.bert.max_position_embeddings:
         raise InvalidInputError(
@@ -62,6 +64,7 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
         head=wanted.head,
         max_active_dims=wanted.max_active_dims,
         binary_active_dims=wanted.binary_active_dims,
+        binary_layers=wanted.binary_layers,
         max_length=wanted.max_length,
         shared_encoder=wanted.shared_encoder,
         bert=replace(config.bert, num_hidden_layers=layers),
@@ -73,7 +76,10 @@ def model_config(base: Path, wanted: Model, name: str) -> ModelConfig:
 
 
 def own_shape(base: Path) -> Model:
-    """The settings under which a model stays as it is: its own head, lengths and limits, without dropout."""
+    """The settings under which a model stays as it is: its own head, lengths and limits, without dropout.
+
+    But for the layers that its binary queries have of their own, which whatever changes the rest leaves out.
+    """
     config = load_config(base)
     return Model(
         head=config.head,
@@ -95,7 +101,8 @@ def initial_state(base: Path, config: ModelConfig, side: Side, logit_bias: float
     assert source.bert is not None
     assert config.bert is not None
     if source.head == config.head and _has_head(base, source):
-        weights = dict(load_weights(base, source, side))
+        loaded = load_weights(base, source, side)
+        weights = {name: value for name, value in loaded.items() if not name.startswith(BINARY_PREFIX)}
         weights.setdefault("logit_bias", np.zeros((), np.float32))
     else:
         weights = _body(base) | _fresh_head(config, logit_bias)
@@ -199,26 +206,42 @@ def save_model(
         reranker: the model's own second stage; None for its dense head, or V_theta.
         quantize: matrices as int8 with one scale for each row; False keeps float32.
     """
-    from safetensors.numpy import save
-
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[Any]] = {}
     for side, weights in encoders.items():
         prefix = "" if config.shared_encoder else _SIDE_PREFIX[side]
-        for name, value in weights.items():
-            if not np.isfinite(value).all():
-                raise InvalidInputError(f"weights: {name!r} is not finite; training has diverged, nothing was written")
-            stored = prefix + _stored_name(name)
-            if quantize and value.ndim == 2 and len(value) >= _SMALL_ROWS:
-                tensors[stored], tensors[f"{stored}.scale"] = quantized(value)
-            else:
-                tensors[stored] = np.ascontiguousarray(value, dtype=np.float32)
-    replace_file(folder / "model.safetensors", save(tensors, {"format": "np"}))
+        named = {prefix + _stored_name(name): value for name, value in weights.items()}
+        tensors |= stored_tensors(named, quantize=quantize)
+    save_tensors(folder, tensors)
     described = described_model(config, weighting, rerank_blend, dense=dense, reranker=reranker, quantize=quantize)
     replace_file(folder / "config.json", (json.dumps(described, indent=2) + "\n").encode())
     tokenizer = tokenizer_source(base, config)
     if tokenizer.resolve() != (folder / tokenizer.name).resolve():
         shutil.copyfile(tokenizer, folder / tokenizer.name)
+
+
+def stored_tensors(weights: Mapping[str, NDArray[np.float32]], *, quantize: bool = True) -> dict[str, NDArray[Any]]:
+    """Weights as a file holds them: matrices as int8 with one scale for each row ("NAME.scale"), or float32.
+
+    Raises:
+        InvalidInputError: if a number is not finite.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise InvalidInputError(f"weights: {name!r} is not finite; training has diverged, nothing was written")
+        if quantize and value.ndim == 2 and len(value) >= _SMALL_ROWS:
+            tensors[name], tensors[f"{name}.scale"] = quantized(value)
+        else:
+            tensors[name] = np.ascontiguousarray(value, dtype=np.float32)
+    return tensors
+
+
+def save_tensors(folder: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write a folder's weight file, in one step."""
+    from safetensors.numpy import save
+
+    replace_file(folder / "model.safetensors", save(dict(tensors), {"format": "np"}))
 
 
 def described_model(

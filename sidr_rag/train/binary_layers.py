@@ -1,0 +1,99 @@
+"""Training the last layers that queries of binary beta search have for themselves, over a model that stays as it is.
+
+Binary search wants other weights of a query than the searches that add idf, counts and V_theta of passages to them. The
+layers below, the passages' side and both heads are frozen, so a step encodes queries alone and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from sidr_rag.encoder.checkpoint import BINARY_PREFIX, binary_weights, load_weights
+from sidr_rag.encoder.config_layouts import load_config
+from sidr_rag.encoder.resolve import tokenizer_source
+from sidr_rag.encoder.weight_files import open_weights
+from sidr_rag.errors import InvalidInputError
+from sidr_rag.train.sections import Model
+from sidr_rag.train.weights_io import own_shape, replace_file, save_tensors, stored_tensors
+
+_HEAD = ("ln.", "mlm.dense.", "mlm.LayerNorm.", "logit_bias")
+_SIDE = "encoder_q."
+
+
+def binary_shape(base: Path, wanted: Model) -> Model:
+    """The base's own shape, with the dropout and the number of binary layers that are wanted.
+
+    Raises:
+        ModelNotFoundError: if `base` is no model folder.
+        InvalidInputError: if it is not in the library's own layout.
+    """
+    layout = load_config(base).layout
+    if layout != "sidr":
+        raise InvalidInputError(
+            f"model.binary_layers is {wanted.binary_layers}, but base {base} is of layout {layout!r}; give a folder "
+            "that training wrote"
+        )
+    return replace(own_shape(base), dropout=wanted.dropout, binary_layers=wanted.binary_layers)
+
+
+def binary_state(base: Path) -> dict[str, NDArray[np.float32]]:
+    """Neutral name -> f32 array of the encoder that reads queries of binary beta search."""
+    weights = dict(binary_weights(load_weights(base, load_config(base), "query")))
+    weights.setdefault("logit_bias", np.zeros((), np.float32))
+    return weights
+
+
+def is_own(name: str, n_layers: int, binary_layers: int) -> bool:
+    """Whether a neutral name is of what binary queries have for themselves: the last layers and the head's vectors."""
+    last = tuple(f"encoder.layer.{i}." for i in range(n_layers - binary_layers, n_layers))
+    return name.startswith((*last, *_HEAD))
+
+
+def train_own_alone(module: nn.Module, encoder: nn.Module, n_layers: int, binary_layers: int) -> None:
+    """Freeze every parameter of a module but those of its encoder for which `is_own` holds."""
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(is_own(name, n_layers, binary_layers))
+
+
+def save_binary_layers(
+    folder: Path, base: Path, state: Mapping[str, NDArray[np.float32]], binary_layers: int, name: str
+) -> None:
+    """Write the base model, every weight and setting as it is, with layers of binary queries beside it.
+
+    Args:
+        folder: made if absent; a model in it is replaced, each file in one step.
+        base: a model in the library's own layout; such layers that it has are left out.
+        state: neutral weights of the encoder that reads binary queries.
+        binary_layers: how many of its last layers are its own.
+        name: of the model that is written.
+    """
+    config = load_config(base)
+    assert config.bert is not None  # the caller has refused other layouts
+    n_layers = config.bert.num_hidden_layers
+    with open_weights(base) as files:
+        prefix = _SIDE if any(stored.startswith(_SIDE) for stored in files.names()) else ""
+        before = f"{prefix}{BINARY_PREFIX}"
+        tensors: dict[str, NDArray[Any]] = {
+            stored: files.tensor(stored) for stored in sorted(files.names()) if not stored.startswith(before)
+        }
+    own = {f"{before}{key}": value for key, value in state.items() if is_own(key, n_layers, binary_layers)}
+    tensors |= stored_tensors(own)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tensors(folder, tensors)
+    described = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    described |= {"name": name, "binary_layers": binary_layers}
+    replace_file(folder / "config.json", (json.dumps(described, indent=2) + "\n").encode())
+    tokenizer = tokenizer_source(base, config)
+    if tokenizer.resolve() != (folder / tokenizer.name).resolve():
+        shutil.copyfile(tokenizer, folder / tokenizer.name)

@@ -72,7 +72,8 @@ model: $(STAMP)
 	$(PY) -m sidr_rag.cli train configs/default-second.yaml
 	$(PY) -m sidr_rag.cli train configs/default-third.yaml
 	$(PY) -m sidr_rag.cli average runs/default-second/last runs/default-third/last -o runs/sidr-mini
-	$(PY) -m sidr_rag.cli tune runs/sidr-mini configs/default-tune.yaml --active-dims 64
+	$(PY) -m sidr_rag.cli train configs/default-binary.yaml
+	$(PY) -m sidr_rag.cli tune runs/default-binary/last configs/default-tune.yaml --active-dims 64
 
 wheels: $(STAMP)
 	rm -rf dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,15 +25,22 @@ def train(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Stop, with a checkpoint, after so many optimizer steps in all.")
     ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the configuration's.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Another folder than the configuration's.")
+    ] = None,
 ) -> None:
     """Train a model; a run that was stopped or killed goes on when started again.
 
-    Under torchrun, several processes train together.
+    Under torchrun, several processes train together. Runs that differ in --seed alone, each with its own --output, can
+    be averaged.
     """
     with _training():
         from sidr_rag.train.config import load_train_config
         from sidr_rag.train.trainer import train as run
-    folder = run(load_train_config(config), restart=restart, steps=steps, show=_show)
+    given = load_train_config(config)
+    given = replace(given, seed=given.seed if seed is None else seed, output=output or given.output)
+    folder = run(given, restart=restart, steps=steps, show=_show)
     typer.echo(f"model: {folder}")
 
 

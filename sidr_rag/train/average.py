@@ -11,15 +11,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.config import Side
+from sidr_rag.encoder.config import DenseHead, ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.search.weighting import Weighting
+from sidr_rag.train.binary_layers import binary_state, same_rest, save_binary_layers
 from sidr_rag.train.weights_io import initial_state, model_config, own_shape, save_model
 
 
 def average_models(models: Sequence[Path], output: Path) -> None:
     """Write a model whose weights are the mean of others'; its configuration is the first one's.
+
+    Where binary queries have layers of their own, these are averaged, and all else must be the same in every model.
 
     Args:
         models: folders that training wrote, at least two, of one shape.
@@ -34,14 +37,17 @@ def average_models(models: Sequence[Path], output: Path) -> None:
     for model, config in zip(models, configs, strict=True):
         if config.layout != "sidr":
             raise InvalidInputError(f"models: {model} is of layout {config.layout!r}; give folders that training wrote")
-        if config.identity() != configs[0].identity() or config.dense != configs[0].dense:
+        if _shape(config) != _shape(configs[0]):
             raise InvalidInputError(f"models: {model} differs from {models[0]} in more than its weights")
-        if config.binary_layers:
-            raise InvalidInputError(
-                f"models: {model} has layers for binary queries alone, which belong to its other weights; average "
-                "first, then train them"
-            )
     first = configs[0]
+    if first.binary_layers:
+        if not same_rest(models):
+            raise InvalidInputError(
+                "models: their layers for binary queries belong to other weights, which differ; average models without "
+                "such layers, then train them"
+            )
+        save_binary_layers(output, models[0], _mean([binary_state(m) for m in models]), first.binary_layers, first.name)
+        return
     shaped = model_config(models[0], own_shape(models[0]), first.name)
     sides: tuple[Side, ...] = ("query",) if shaped.shared_encoder else ("query", "passage")
     weights = {side: _mean([initial_state(model, shaped, side, 0.0) for model in models]) for side in sides}
@@ -56,6 +62,10 @@ def average_models(models: Sequence[Path], output: Path) -> None:
         rerank_blend=first.rerank_blend,
         reranker=first.reranker,
     )
+
+
+def _shape(config: ModelConfig) -> tuple[str, DenseHead | None, int]:
+    return config.identity(), config.dense, config.binary_layers
 
 
 def _mean(states: Sequence[dict[str, NDArray[np.float32]]]) -> dict[str, NDArray[np.float32]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,23 @@ def train_own_alone(module: nn.Module, encoder: nn.Module, n_layers: int, binary
         parameter.requires_grad_(is_own(name, n_layers, binary_layers))
 
 
+def same_rest(models: Sequence[Path]) -> bool:
+    """Whether the files of some models hold the same but for the layers of binary queries."""
+    first = _rest(models[0])
+    others = [_rest(model) for model in models[1:]]
+    return all(
+        first.keys() == other.keys() and all(np.array_equal(first[name], other[name]) for name in first)
+        for other in others
+    )
+
+
+def _rest(model: Path) -> dict[str, NDArray[Any]]:
+    """Every tensor of a model as its files hold it, without the layers of binary queries."""
+    left_out = (BINARY_PREFIX, f"{_SIDE}{BINARY_PREFIX}")
+    with open_weights(model) as files:
+        return {name: files.tensor(name) for name in sorted(files.names()) if not name.startswith(left_out)}
+
+
 def save_binary_layers(
     folder: Path, base: Path, state: Mapping[str, NDArray[np.float32]], binary_layers: int, name: str
 ) -> None:
@@ -81,13 +98,11 @@ def save_binary_layers(
     config = load_config(base)
     assert config.bert is not None  # the caller has refused other layouts
     n_layers = config.bert.num_hidden_layers
-    with open_weights(base) as files:
-        prefix = _SIDE if any(stored.startswith(_SIDE) for stored in files.names()) else ""
-        before = f"{prefix}{BINARY_PREFIX}"
-        tensors: dict[str, NDArray[Any]] = {
-            stored: files.tensor(stored) for stored in sorted(files.names()) if not stored.startswith(before)
-        }
-    own = {f"{before}{key}": value for key, value in state.items() if is_own(key, n_layers, binary_layers)}
+    tensors = _rest(base)
+    prefix = _SIDE if any(stored.startswith(_SIDE) for stored in tensors) else ""
+    own = {
+        f"{prefix}{BINARY_PREFIX}{key}": value for key, value in state.items() if is_own(key, n_layers, binary_layers)
+    }
     tensors |= stored_tensors(own)
     folder.mkdir(parents=True, exist_ok=True)
     save_tensors(folder, tensors)

@@ -113,8 +113,30 @@ def test_what_changes_the_rest_leaves_the_layers_out(layer_config, tmp_path, tin
     after = train(tiny_config(**more, terms={"query_bot": {}}), show=silent)
     assert load_config(after).binary_layers == 0
     assert not any(name.startswith("binary.") for name in load_file(after / "model.safetensors"))
-    with pytest.raises(InvalidInputError, match="average first"):
-        average_models([folder, folder], tmp_path / "never")
+
+
+def test_layers_over_one_model_can_be_averaged(layer_config, base, tmp_path):
+    few = {"steps": {"total": 4, "beta_batch": 8}}
+    one, other = (train(layer_config(f"seed{seed}", seed=seed, **few), show=silent) for seed in (1, 2))
+    average_models([one, other], tmp_path / "mean")
+    before, after = load_file(base / "model.safetensors"), load_file(tmp_path / "mean" / "model.safetensors")
+    assert all(np.array_equal(value, after[name]) for name, value in before.items())
+    assert load_config(tmp_path / "mean") == load_config(one)
+    parts = [load_file(folder / "model.safetensors")["binary.ln.weight"] for folder in (one, other)]
+    assert not np.array_equal(*parts)
+    np.testing.assert_allclose(after["binary.ln.weight"], np.mean(parts, axis=0), rtol=1e-6)
+
+
+def test_layers_over_other_weights_cannot_be_averaged(layer_config, base, tmp_path, tiny_config):
+    few = {"steps": {"total": 1, "beta_batch": 8}}
+    one = train(layer_config(**few), show=silent)
+    more = {"base": str(base), "output": str(tmp_path / "more"), **few}
+    changed = train(tiny_config(**more, terms={"query_bot": {}, "dense": {}}), show=silent)
+    two = train(layer_config("two", base=str(changed), **few), show=silent)
+    for models, named in (([one, base], "differs"), ([one, two], "belong to other weights")):
+        with pytest.raises(InvalidInputError, match=named):
+            average_models(models, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,10 @@ def test_the_command_line(tiny_config, tmp_path, capsys):
     assert main(["train", str(path), "--steps", "2"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"model: {config.output / 'last'}"
+    assert main(["train", str(path), "--steps", "2", "--seed", "9", "-o", str(tmp_path / "other")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"model: {tmp_path / 'other' / 'last'}"
+    logs = [read_log(folder / "log.jsonl") for folder in (config.output, tmp_path / "other")]
+    assert logs[0][0]["loss"] != logs[1][0]["loss"]
     path.write_text(yaml.safe_dump({**plain(config), "stepz": 1}), encoding="utf-8")
     assert main(["train", str(path)]) == 1
     assert "stepz is no setting" in capsys.readouterr().err

@@ -53,25 +53,61 @@ def load_weights(folder: Path, config: ModelConfig, side: Side) -> Weights:
         ModelNotFoundError: if the folder holds no weights.
         InvalidInputError: if a file is damaged, or a tensor is missing or has the wrong shape or type.
     """
-    if config.bert is None:
-        raise InvalidInputError(f"model: a {config.architecture!r} is read by transformers, not tensor by tensor")
+    sizes = _native_sizes(config)
     with open_weights(folder) as files:
         sources = _sources(files, config, side)
-        weights: dict[str, NDArray[np.float32]] = {}
-        for name, shape in _expected(config, config.bert, sources, side).items():
-            if name not in sources:
-                raise InvalidInputError(
-                    f"model: {files.location()} lacks the tensor {_described(name)} of the {side} encoder; "
-                    f"the configuration calls for it (head {config.head!r})"
-                )
-            weights[name] = _read(files, sources[name], shape)
+        return _checked(files, sources, _expected(config, sizes, sources), config, side)
+
+
+def load_binary_layers(folder: Path, config: ModelConfig) -> Weights:
+    """What queries of binary beta search have of their own: neutral names as in `load_weights`, which they replace.
+
+    Args:
+        folder: the model folder.
+        config: its configuration; `config.native` must hold.
+
+    Returns:
+        empty where `config.binary_layers` is 0.
+
+    Raises:
+        ModelNotFoundError, InvalidInputError: as `load_weights`.
+    """
+    sizes = _native_sizes(config)
+    if not config.binary_layers:
+        return {}
+    with open_weights(folder) as files:
+        sources = _sources(files, config, "query")
+        shapes = {f"{BINARY_PREFIX}{name}": shape for name, shape in _head_vectors(config, sizes.hidden_size).items()}
+        for i in range(sizes.num_hidden_layers - config.binary_layers, sizes.num_hidden_layers):
+            shapes |= _layer(f"{BINARY_PREFIX}encoder.layer.{i}", sizes)
+        if f"{BINARY_PREFIX}logit_bias" in sources:
+            shapes[f"{BINARY_PREFIX}logit_bias"] = ()
+        weights = _checked(files, sources, shapes, config, "query")
+    return {name.removeprefix(BINARY_PREFIX): value for name, value in weights.items()}
+
+
+def _native_sizes(config: ModelConfig) -> BertSizes:
+    if config.bert is None:
+        raise InvalidInputError(f"model: a {config.architecture!r} is read by transformers, not tensor by tensor")
+    return config.bert
+
+
+def _checked(
+    files: WeightFiles,
+    sources: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: ModelConfig,
+    side: Side,
+) -> dict[str, NDArray[np.float32]]:
+    weights: dict[str, NDArray[np.float32]] = {}
+    for name, shape in shapes.items():
+        if name not in sources:
+            raise InvalidInputError(
+                f"model: {files.location()} lacks the tensor {_described(name)} of the {side} encoder; "
+                f"the configuration calls for it (head {config.head!r})"
+            )
+        weights[name] = _read(files, sources[name], shape)
     return weights
-
-
-def binary_weights(weights: Weights) -> Weights:
-    """One side's weights as binary beta's queries have them: their own, and the side's where they have none."""
-    shared = {name: value for name, value in weights.items() if not name.startswith(BINARY_PREFIX)}
-    return {name: weights.get(f"{BINARY_PREFIX}{name}", value) for name, value in shared.items()}
 
 
 def checkpoint_digest(folder: Path) -> str:
@@ -129,9 +165,7 @@ def _described(name: str) -> str:
     return repr(name)
 
 
-def _expected(
-    config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str], side: Side
-) -> dict[str, tuple[int, ...]]:
+def _expected(config: ModelConfig, sizes: BertSizes, sources: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     hidden, vocab = sizes.hidden_size, sizes.vocab_size
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (vocab, hidden),
@@ -148,17 +182,6 @@ def _expected(
             shapes["mlm.decoder.weight"] = (vocab, hidden)
     if "logit_bias" in sources:
         shapes["logit_bias"] = ()
-    if config.binary_layers and (side == "query" or config.shared_encoder):
-        shapes |= {f"{BINARY_PREFIX}{name}": shape for name, shape in _binary_layers(config, sizes).items()}
-        if f"{BINARY_PREFIX}logit_bias" in sources:
-            shapes[f"{BINARY_PREFIX}logit_bias"] = ()
-    return shapes
-
-
-def _binary_layers(config: ModelConfig, sizes: BertSizes) -> dict[str, tuple[int, ...]]:
-    shapes = _head_vectors(config, sizes.hidden_size)
-    for i in range(sizes.num_hidden_layers - config.binary_layers, sizes.num_hidden_layers):
-        shapes |= _layer(f"encoder.layer.{i}", sizes)
     return shapes
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sidr_rag.encoder.checkpoint import BINARY_PREFIX, binary_weights, load_weights
+from sidr_rag.encoder.checkpoint import BINARY_PREFIX, load_binary_layers, load_weights
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.resolve import tokenizer_source
 from sidr_rag.encoder.weight_files import open_weights
@@ -47,7 +47,8 @@ def binary_shape(base: Path, wanted: Model) -> Model:
 
 def binary_state(base: Path) -> dict[str, NDArray[np.float32]]:
     """Neutral name -> f32 array of the encoder that reads queries of binary beta search."""
-    weights = dict(binary_weights(load_weights(base, load_config(base), "query")))
+    config = load_config(base)
+    weights = {**load_weights(base, config, "query"), **load_binary_layers(base, config)}
     weights.setdefault("logit_bias", np.zeros((), np.float32))
     return weights
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sidr_rag.encoder.checkpoint import BINARY_PREFIX, load_weights
+from sidr_rag.encoder.checkpoint import load_weights
 from sidr_rag.encoder.config import ModelConfig, Side
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.encoder.resolve import tokenizer_source
@@ -101,8 +101,7 @@ def initial_state(base: Path, config: ModelConfig, side: Side, logit_bias: float
     assert source.bert is not None
     assert config.bert is not None
     if source.head == config.head and _has_head(base, source):
-        loaded = load_weights(base, source, side)
-        weights = {name: value for name, value in loaded.items() if not name.startswith(BINARY_PREFIX)}
+        weights = dict(load_weights(base, source, side))
         weights.setdefault("logit_bias", np.zeros((), np.float32))
     else:
         weights = _body(base) | _fresh_head(config, logit_bias)

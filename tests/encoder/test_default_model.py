@@ -35,6 +35,17 @@ def test_stored_vectors_are_reproduced(default_encoder, case):
 
 
 @pytest.mark.parametrize("case", EXPECTED, ids=range(len(EXPECTED)))
+def test_stored_vectors_of_binary_queries_are_reproduced(default_encoder, case):
+    shown = len(case["binary"]["top_dims"])
+    vectors = default_encoder.encode_binary_queries([case["query"]], max_active_dims=shown)
+    dims, weights = vectors.row(0)
+    order = np.argsort(-weights, kind="stable")[:shown]
+    np.testing.assert_array_equal(dims[order], case["binary"]["top_dims"])
+    np.testing.assert_allclose(weights[order], case["binary"]["weights"], atol=2e-4)
+    assert case["binary"]["weights"] != case["weights"]
+
+
+@pytest.mark.parametrize("case", EXPECTED, ids=range(len(EXPECTED)))
 def test_stored_dense_vectors_are_reproduced(default_encoder, case):
     np.testing.assert_allclose(default_encoder.encode_dense([case["query"]], "query")[0], case["dense"], atol=2e-4)
 
@@ -92,11 +103,12 @@ def test_a_long_text_is_the_maximum_over_its_windows(default_encoder):
 
 def test_its_configuration_carries_the_engines_settings():
     config = load_encoder().config
-    assert config.name == "sidr-mini-v2"
+    assert config.name == "sidr-mini-v3"
     assert config.weighting["levels"] == [1, 2, 4]
     assert config.rerank_blend == pytest.approx(0.45)
     assert (config.max_active_dims["query"], config.max_active_dims["passage"]) == (64, 256)
     assert config.binary_active_dims == 8
+    assert config.binary_layers == 1
     assert config.dense is not None
     assert config.reranker == "all"
 

@@ -27,14 +27,32 @@ def main() -> None:
     raw = load_file(MODEL / "model.safetensors")
     weights = {name: _whole(raw, name) for name in raw if not name.endswith(".scale")}
     config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
-    body = BertModel(BertConfig(**config["bert"], attn_implementation="eager"), add_pooling_layer=False).eval()
-    body.load_state_dict({n.removeprefix("bert_model."): w for n, w in weights.items() if n.startswith("bert_model.")})
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    body = _body(config["bert"], weights)
     expected = [_encoded(query, body, weights, tokenizer) for query in QUERIES]
     if config.get("dense") is None:
         for case in expected:
             del case["dense"]
+    if config.get("binary_layers"):
+        own = {_stored(n): w for n, w in weights.items() if n.startswith("binary.")}
+        binary = weights | own
+        body = _body(config["bert"], binary)
+        for case, query in zip(expected, QUERIES, strict=True):
+            read = _encoded(query, body, binary, tokenizer)
+            case["binary"] = {"top_dims": read["top_dims"], "weights": read["weights"]}
     (HERE / "default_expected.json").write_text(json.dumps(expected, indent=1) + "\n", encoding="utf-8")
+
+
+def _body(sizes: dict[str, object], weights: dict[str, torch.Tensor]) -> BertModel:
+    body = BertModel(BertConfig(**sizes, attn_implementation="eager"), add_pooling_layer=False).eval()
+    body.load_state_dict({n.removeprefix("bert_model."): w for n, w in weights.items() if n.startswith("bert_model.")})
+    return body
+
+
+def _stored(name: str) -> str:
+    """What stands in the place of a weight that binary queries have of their own."""
+    name = name.removeprefix("binary.")
+    return f"bert_model.{name}" if name.startswith("encoder.") else name
 
 
 def _whole(raw: dict[str, torch.Tensor], name: str) -> torch.Tensor:

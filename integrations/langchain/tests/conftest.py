@@ -12,6 +12,8 @@ from sidr_rag import SiDR
 
 T = TypeVar("T")
 
+KINDS = ("theta", "bot")
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,21 +31,23 @@ def slow_encoder(monkeypatch: pytest.MonkeyPatch) -> Callable[[SiDR, Sequence[st
     """Give an engine an encoder stub that knows some queries, and takes that many seconds for each of them."""
 
     def replace(engine: SiDR, queries: Sequence[str], seconds: float) -> None:
-        encode = engine.encoder.encode_queries
-        known = {
-            (query, kind, k): encode([query], representation=kind, max_active_dims=k)
-            for query in queries
-            for kind in ("theta", "bot")
-            for k in (None, engine.encoder.config.binary_active_dims)
-        }
+        for name in ("encode_queries", "encode_binary_queries"):
+            encode = getattr(engine.encoder, name)
+            known = {(query, kind): encode([query], representation=kind) for query in queries for kind in KINDS}
 
-        def stub(texts: Sequence[str], *, representation: str = "theta", max_active_dims: int | None = None) -> Any:
-            if representation != "bot":
-                time.sleep(seconds)
-            (query,) = texts
-            return known[query, representation, max_active_dims]
+            def stub(
+                texts: Sequence[str],
+                *,
+                representation: str = "theta",
+                max_active_dims: None = None,
+                known: dict[tuple[str, str], Any] = known,
+            ) -> Any:
+                if representation != "bot":
+                    time.sleep(seconds)
+                (query,) = texts
+                return known[query, representation]
 
-        monkeypatch.setattr(engine.encoder, "encode_queries", stub)
+            monkeypatch.setattr(engine.encoder, name, stub)
 
     return replace
 

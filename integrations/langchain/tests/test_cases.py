@@ -1002,17 +1002,21 @@ def test_R62_shapes_at_the_edges(make: Make) -> None:
 
 def weights_times(monkeypatch: pytest.MonkeyPatch, retriever: SiDRRetriever) -> list[float]:
     """A list whose last number multiplies every weight that the encoder gives a question."""
-    encode = retriever.engine.encoder.encode_queries
     factors = [1.0]
 
-    def scaled(texts: Sequence[str], **arguments: Any) -> SparseVectors:
-        theta = encode(texts, **arguments)
-        if arguments.get("representation") == "bot":
-            return theta
-        weights = (theta.weights * factors[-1]).astype(np.float32)
-        return SparseVectors(theta.indptr, theta.dims, weights, theta.dim)
+    def scaling(encode: Callable[..., SparseVectors]) -> Callable[..., SparseVectors]:
+        def scaled(texts: Sequence[str], **arguments: Any) -> SparseVectors:
+            theta = encode(texts, **arguments)
+            if arguments.get("representation") == "bot":
+                return theta
+            weights = (theta.weights * factors[-1]).astype(np.float32)
+            return SparseVectors(theta.indptr, theta.dims, weights, theta.dim)
 
-    monkeypatch.setattr(retriever.engine.encoder, "encode_queries", scaled)
+        return scaled
+
+    encoder = retriever.engine.encoder
+    for name in ("encode_queries", "encode_binary_queries"):
+        monkeypatch.setattr(encoder, name, scaling(getattr(encoder, name)))
     return factors
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,6 @@ from sidr_rag.types import SparseVectors
 
 if TYPE_CHECKING:
     from sidr_rag.text.tokenizer import BagTokenizer
-
-T = TypeVar("T")
 
 _TEXTS_AT_ONCE = 256
 

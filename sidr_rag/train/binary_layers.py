@@ -45,10 +45,20 @@ def binary_shape(base: Path, wanted: Model) -> Model:
     return replace(own_shape(base), dropout=wanted.dropout, binary_layers=wanted.binary_layers)
 
 
-def binary_state(base: Path) -> dict[str, NDArray[np.float32]]:
-    """Neutral name -> f32 array of the encoder that reads queries of binary beta search."""
+def binary_state(base: Path, binary_layers: int | None = None) -> dict[str, NDArray[np.float32]]:
+    """Neutral name -> f32 array of the encoder that reads queries of binary beta search.
+
+    Args:
+        base: a model in the library's own layout.
+        binary_layers: take at most so many last layers of the base's own for them, as a run that trains so many has to;
+            None takes all.
+    """
     config = load_config(base)
-    weights = {**load_weights(base, config, "query"), **load_binary_layers(base, config)}
+    own = load_binary_layers(base, config)
+    if binary_layers is not None and config.bert is not None:
+        n_layers = config.bert.num_hidden_layers
+        own = {name: value for name, value in own.items() if is_own(name, n_layers, binary_layers)}
+    weights = {**load_weights(base, config, "query"), **own}
     weights.setdefault("logit_bias", np.zeros((), np.float32))
     return weights
 

@@ -118,7 +118,7 @@ class Run:
         self._objective = Objective(config, self._model, self._pool, reader, teachers)
         for side in self._sides():
             given = None if binary else initial_state(config.base, self._model, side, config.model.logit_bias)
-            load_state(self._objective.encoder(side), given or binary_state(config.base))
+            load_state(self._objective.encoder(side), given or binary_state(config.base, binary))
         if binary and self._model.bert is not None:
             query = self._objective.encoder("query")
             train_own_alone(self._objective, query, self._model.bert.num_hidden_layers, binary)

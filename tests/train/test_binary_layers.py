@@ -7,11 +7,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from sidr_rag.encoder import load_encoder
+from sidr_rag.encoder.checkpoint import load_weights
 from sidr_rag.encoder.config_layouts import load_config
 from sidr_rag.errors import InvalidInputError
 from sidr_rag.train import train
 from sidr_rag.train.average import average_models
-from sidr_rag.train.binary_layers import is_own
+from sidr_rag.train.binary_layers import binary_state, is_own
 from sidr_rag.train.tune import tune
 
 QUERIES = ["a0 a1 a610", "a3 a4", "a6 a8 a640"]
@@ -88,6 +89,24 @@ def test_a_further_run_goes_on_from_its_layers(layer_config, tmp_path):
     one, other = (load_encoder(f, backend="numpy").encode_binary_queries(QUERIES) for f in (first, again))
     assert one.dims.tolist() == other.dims.tolist()
     np.testing.assert_allclose(one.weights, other.weights, rtol=0.02)
+
+
+def test_a_run_with_fewer_layers_trains_over_the_shared_ones_that_its_model_will_have(layer_config):
+    """Of a base with two layers of its own, a run for one takes the last: the other is not in what it writes."""
+    first = train(layer_config("two", model={"binary_layers": 2}), show=silent)
+    shared, own, cut = (
+        load_weights(first, load_config(first), "query"),
+        binary_state(first),
+        binary_state(first, 1),
+    )
+    lower, upper = "encoder.layer.0.output.dense.weight", "encoder.layer.1.output.dense.weight"
+    assert not np.array_equal(own[lower], shared[lower])
+    np.testing.assert_array_equal(cut[lower], shared[lower])
+    np.testing.assert_array_equal(cut[upper], own[upper])
+    few = {"steps": {"total": 1, "beta_batch": 8}, "optimizer": {"learning_rate": 1e-9, "warmup": 1}}
+    again = train(layer_config("one", base=str(first), **few), show=silent)
+    for name, value in binary_state(again).items():
+        np.testing.assert_allclose(value, cut[name], atol=0.02 * np.abs(cut[name]).max() + 1e-6, err_msg=name)
 
 
 def test_dev_sets_choose_by_binary_search_and_tune_reads_by_the_layers(layer_config, tmp_path, put_jsonl, make_pairs):

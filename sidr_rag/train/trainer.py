@@ -10,20 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sidr_rag.encoder.config import Side
 from sidr_rag.encoder.model_tokenizer import load_tokenizer
 from sidr_rag.errors import InvalidInputError, MissingExtraError
 from sidr_rag.text.tokenizer import BagTokenizer
-from sidr_rag.train.binary_layers import binary_shape, binary_state, save_binary_layers, train_own_alone
+from sidr_rag.train.binary_layers import binary_shape, binary_state, train_own_alone
 from sidr_rag.train.checkpoints import Checkpoints
 from sidr_rag.train.config import TrainConfig
 from sidr_rag.train.dev import DevEvaluation
 from sidr_rag.train.distill import load_teachers
 from sidr_rag.train.distributed import Processes, barrier, joined_processes, own_device
+from sidr_rag.train.export import Exporter
 from sidr_rag.train.interruption import interruption
 from sidr_rag.train.journal import Journal, Progress
 from sidr_rag.train.objective import Objective
@@ -34,7 +33,7 @@ from sidr_rag.train.sampler import Sampler, StepKind, source_shares
 from sidr_rag.train.sections import ENCODED_TERMS
 from sidr_rag.train.showing import heaviest_tokens
 from sidr_rag.train.texts import TextReader
-from sidr_rag.train.weights_io import initial_state, load_state, model_config, save_model
+from sidr_rag.train.weights_io import initial_state, load_state, model_config
 
 _SHOWN_QUERIES = 3
 LAST, BEST = "last", "best"
@@ -116,7 +115,8 @@ class Run:
             barrier()
         torch.manual_seed(config.seed)
         self._objective = Objective(config, self._model, self._pool, reader, teachers)
-        for side in self._sides():
+        self._exporter = Exporter(config, self._model, self._objective)
+        for side in self._exporter.sides:
             given = None if binary else initial_state(config.base, self._model, side, config.model.logit_bias)
             load_state(self._objective.encoder(side), given or binary_state(config.base, binary))
         if binary and self._model.bert is not None:
@@ -141,7 +141,7 @@ class Run:
             taught_share=teachers.taught_share,
         )
         self._dev = (
-            DevEvaluation(config.dev, self._tokenizer, reader, levels, self._model, own=self._second_stage())
+            DevEvaluation(config.dev, self._tokenizer, reader, levels, self._model, own=self._exporter.second_stage)
             if config.dev.sets and processes.first
             else None
         )
@@ -170,7 +170,7 @@ class Run:
             self._save()
         if self._processes.first:
             with self._average.applied():
-                self._export(self._config.output / LAST)
+                self._exporter.write(self._config.output / LAST)
             self._plot()
 
     def _one_step(self) -> dict[str, Any]:
@@ -217,9 +217,6 @@ class Run:
             return self._module.no_sync()
         return nullcontext()
 
-    def _sides(self) -> tuple[Side, ...]:
-        return ("query",) if self._model.shared_encoder else ("query", "passage")
-
     def _evaluate(self) -> None:
         if self._dev is None:
             return
@@ -234,7 +231,7 @@ class Run:
             best = value is not None and (self._best is None or value > self._best)
             if best:
                 self._best = value
-                self._export(self._config.output / BEST)
+                self._exporter.write(self._config.output / BEST)
         self._objective.train()
         seconds = time.perf_counter() - start
         self._journal.write(
@@ -252,37 +249,6 @@ class Run:
             heaviest_tokens(self._objective.encoder("query"), self._reader, self._tokenizer.vocabulary, texts)
         )
         self._objective.train()
-
-    def _export(self, folder: Path) -> None:
-        if self._model.binary_layers:
-            state = self._state("query")
-            save_binary_layers(folder, self._config.base, state, self._model.binary_layers, self._config.name)
-            return
-        weights = {side: self._state(side) for side in self._sides()}
-        weighting = self._objective.corpus.constants() if self._objective.learns("weighted") else None
-        blend = self._config.dev.blend
-        own = self._second_stage()
-        base = self._config.base
-        save_model(
-            folder,
-            weights,
-            self._model,
-            base,
-            dense=own != "theta",
-            weighting=weighting,
-            rerank_blend=blend,
-            reranker=own if own == "all" else None,
-        )
-
-    def _state(self, side: Side) -> dict[str, NDArray[np.float32]]:
-        state = self._objective.encoder(side).state_dict()
-        return {name: value.detach().float().cpu().numpy() for name, value in state.items()}
-
-    def _second_stage(self) -> str:
-        """What the model re-ranks by: all that it has learned."""
-        if not self._objective.teaches_dense:
-            return "theta"
-        return "all" if self._objective.learns("maxsim") else "dense"
 
     def _plot(self) -> None:
         try:

@@ -17,6 +17,9 @@ from sidr_rag.encoder.windows import TokenVectors
 from sidr_rag.rerank.cache import EmbeddingSpace
 from sidr_rag.rerank.late import Embedder
 
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
+"""f32[256, 8]: the bits of every byte as numbers."""
+
 
 class TokenEmbedder(Embedder[NDArray[np.uint8]]):
     """Signs of passages' token vectors, packed: u8[tokens, width / 8].
@@ -53,9 +56,7 @@ class TokenEmbedder(Embedder[NDArray[np.uint8]]):
         Returns:
             f64[n], from -1 to 1; 0 where the query or the text has no tokens.
         """
-        unit, shares = unit_rows(query), shares_of(weights)
-        # One by one: the bits of a larger product would depend on which candidates stand beside it.
-        return np.array([maxsim(unit, shares, bits) for bits in self.vectors(contents)], dtype=np.float64)
+        return maxsim(unit_rows(query), shares_of(weights), self.vectors(contents))
 
 
 def signs_of(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -78,18 +79,33 @@ def shares_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-def maxsim(query: NDArray[np.float32], shares: NDArray[np.float64], bits: NDArray[np.uint8]) -> float:
-    """The sum over the query's tokens of their share times their greatest product with a token of the passage.
+def maxsim(
+    query: NDArray[np.float32], shares: NDArray[np.float64], passages: Sequence[NDArray[np.uint8]]
+) -> NDArray[np.float64]:
+    """For each passage: the sum over the query's tokens of their share times their greatest product with its tokens.
 
     Args:
         query: f32[t, width], rows of length 1.
         shares: f64[t], of sum 1.
-        bits: u8[n, width / 8], see `signs_of`.
+        passages: u8[n, width / 8] each, see `signs_of`.
+
+    Returns:
+        f64[passages], from -1 to 1; 0 where the query or the passage has no tokens.
     """
-    if not len(query) or not len(bits):
-        return 0.0
-    width = query.shape[1]
-    set_ = np.unpackbits(bits, axis=1, count=width).astype(np.float32)
-    # <x, sign> = 2 <x, bit> - sum of x
-    products = 2.0 * (set_ @ query.T).max(axis=0) - query.sum(axis=1)
-    return float(shares @ products.astype(np.float64) / np.sqrt(width))
+    found = np.zeros(len(passages))
+    if not len(query):
+        return found
+    width, sums = query.shape[1], query.sum(axis=1)
+    longest = max((len(bits) for bits in passages), default=0)
+    # One array for all of them: memory that is asked for anew costs more than what is done in it.
+    room = np.empty((longest, -(-width // 8), 8), np.float32)
+    for i, bits in enumerate(passages):
+        if not len(bits):
+            continue
+        set_ = room[: len(bits)]
+        np.take(_BITS, bits, axis=0, out=set_, mode="clip")  # a byte is never out of range; "raise" would make a copy
+        # <x, sign> = 2 <x, bit> - sum of x. Passage by passage: the bits of a larger product would depend on which
+        # candidates stand beside it.
+        products = 2.0 * (set_.reshape(len(bits), -1)[:, :width] @ query.T).max(axis=0) - sums
+        found[i] = shares @ products.astype(np.float64) / np.sqrt(width)
+    return found

@@ -67,7 +67,7 @@ class ReadCandidates:
             if name == "dense":
                 return np.array([self.dense[row] @ dense for row in rows], dtype=np.float64)
             assert tokens is not None
-            return np.array([maxsim(*tokens, self.signs[row]) for row in rows], dtype=np.float64)
+            return maxsim(*tokens, [self.signs[row] for row in rows])
 
         return reduce(lambda one, other: blend_scores(one, other, 0.5), map(part, self.parts))
 

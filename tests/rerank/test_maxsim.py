@@ -31,8 +31,21 @@ def test_it_is_the_formula(query, passage, flips, seed):
     signs = np.where([flips >> i & 1 for i in range(13)], -1, 1).astype(np.float32)
     query, passage = query * signs, passage * np.roll(signs, 3)
     counts = np.random.default_rng(seed).random(len(query)) + 0.1
-    found = maxsim(unit_rows(query), counts / counts.sum(), signs_of(passage))
+    (found,) = maxsim(unit_rows(query), counts / counts.sum(), [signs_of(passage)])
     assert found == pytest.approx(by_hand(query, counts, passage), abs=1e-6)
+
+
+@pytest.mark.parametrize("width", [384, 13])
+def test_a_passage_has_the_same_score_whatever_stands_beside_it(width):
+    rng = np.random.default_rng(1)
+    query = unit_rows(rng.normal(size=(6, width)).astype(np.float32))
+    shares = np.full(6, 1 / 6)
+    passages = [signs_of(rng.normal(size=(n, width)).astype(np.float32)) for n in (90, 1, 0, 300, 7)]
+    together = maxsim(query, shares, passages)
+    assert together.tolist() == [float(maxsim(query, shares, [bits])[0]) for bits in passages]
+    assert (together != 0).tolist() == [True, True, False, True, True]
+    assert maxsim(query, shares, []).shape == (0,)
+    assert maxsim(query[:0], shares[:0], passages).tolist() == [0] * 5
 
 
 def test_bits_are_kept_as_they_are():

@@ -142,7 +142,8 @@ def _checked(content: bytes, weights: NDArray[Any]) -> Vector:
     # Two bytes a dimension or four: the number of weights tells which.
     small = len(content) == 2 * len(weights)
     dims = np.frombuffer(content, np.uint16 if small else np.int32).astype(np.int32)
-    rising = not len(dims) or (dims[0] >= 0 and bool((np.diff(dims) > 0).all()))
-    if len(dims) != len(weights) or not rising or not (weights >= 0).all() or not np.isfinite(weights).all():
+    rising = not len(dims) or (dims[0] >= 0 and bool((dims[1:] > dims[:-1]).all()))
+    wide = weights.astype(np.float32, copy=False)  # NumPy is slow in half precision
+    if len(dims) != len(weights) or not rising or not (wide.min(initial=0) >= 0 and wide.max(initial=0) < np.inf):
         raise ValueError("no sparse vector")
     return dims, weights

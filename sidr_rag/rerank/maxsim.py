@@ -96,6 +96,7 @@ def maxsim(
     if not len(query):
         return found
     width, sums = query.shape[1], query.sum(axis=1)
+    turned = np.ascontiguousarray(query.T)
     longest = max((len(bits) for bits in passages), default=0)
     # One array for all of them: memory that is asked for anew costs more than what is done in it.
     room = np.empty((longest, -(-width // 8), 8), np.float32)
@@ -106,6 +107,6 @@ def maxsim(
         np.take(_BITS, bits, axis=0, out=set_, mode="clip")  # a byte is never out of range; "raise" would make a copy
         # <x, sign> = 2 <x, bit> - sum of x. Passage by passage: the bits of a larger product would depend on which
         # candidates stand beside it.
-        products = 2.0 * (set_.reshape(len(bits), -1)[:, :width] @ query.T).max(axis=0) - sums
+        products = 2.0 * (set_.reshape(len(bits), -1)[:, :width] @ turned).max(axis=0) - sums
         found[i] = shares @ products.astype(np.float64) / np.sqrt(width)
     return found

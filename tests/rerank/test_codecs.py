@@ -72,6 +72,9 @@ def test_cosines_of_bytes_are_close():
         (np.array([-1, 5], np.int32).tobytes(), np.ones(2, np.float16).tobytes()),
         (b"\1\0", np.array([np.nan], np.float16).tobytes()),
         (b"\1\0", np.array([np.nan], np.float32).tobytes() + b"\1"),
+        (b"\1\0", np.array([np.inf], np.float16).tobytes()),
+        (b"\1\0", np.array([np.inf], np.float32).tobytes() + b"\1"),
+        (b"\1\0", np.array([-1], np.float16).tobytes()),
     ],
 )
 def test_bytes_that_are_no_vector_are_refused(codec, first, second):
